@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..choice.again import is_as_predicted, with_prediction
-from ..choice.choose import AUTOMATIC_CLUSTERS, may_gain_from_clusters
-from ..choice.ranked import ranked
 from ..diagnostics import Reason, Why
 from ..errors import TargetError
 from ..instructions.table import may_be_warpgroup_wide
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, KernelPlan, SyncPlan
 from ..plan.request import Request
+from ..space.axes import AUTOMATIC_CLUSTERS, may_gain_from_clusters
+from ..space.ranking import Ranking
 from ..values.facts import CopyInfo, KernelInfo
 from ..values.failure import refusal
 from .asked import check_asked
@@ -92,9 +92,10 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
         return _marked(steps, check_obeyed(request.plan, made, facts.info, machine))
     recognised = steps.func
     refused: list[Exception] = []
-    for candidate in ranked(facts.info, machine, request, accelerated=accelerated):
+    ranking = Ranking(facts.info, machine, request, accelerated=accelerated)
+    for candidate in ranking:
         try:
-            plan = candidate.make()
+            plan = ranking.explained(candidate)
             plan = replace(plan, reasons=(*plan.reasons, *reasons))
             made = carry_out(steps, facts, plan, target, machine, asked=request.mechanism != "auto")
             check_asked(request, made)
@@ -103,6 +104,7 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
             return _marked(steps, made)
         except Exception as err:  # a bug in one candidate, too, leaves the others
             refused.append(err)
+            ranking.refuse(candidate)
             why = Reason("plan.not_taken", name=candidate.name, why=refusal(err))
             reasons = list(dict.fromkeys([*reasons, why]))
             steps.func = recognised

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, overload
 
 from ..choice.bound import least_us
-from ..choice.choose import choose, may_gain_from_clusters
 from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
 from ..instructions import warpgroup_tiles
@@ -17,6 +16,8 @@ from ..instructions.dtypes import element_bytes
 from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
+from ..space.axes import may_gain_from_clusters
+from ..space.ranking import choose
 from ..values.facts import KernelInfo
 from .closed_form import contraction_info, copy_info, storage_bytes, typical
 from .tiles import ConvTile, DepthwiseTile, GemmTile

@@ -11,10 +11,10 @@ from typing import Final
 
 from tvm.ir import Var
 
-from ..choice.choose import AUTOMATIC_CLUSTERS
 from ..instructions.dtypes import element_bytes
 from ..mechanisms.tma import MAX_BOX, window_extents
 from ..passes.ir.indexing import affine
+from ..space.axes import AUTOMATIC_CLUSTERS
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info

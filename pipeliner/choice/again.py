@@ -24,11 +24,11 @@ from ..mechanisms.roles import plan_roles
 from ..plan import SCALAR, CopyPlan, KernelPlan, LaunchPlan, LoopPlan, RingPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo
-from .choose import check_cluster, predicted_us, summary
 from .depth import REGISTER_DEPTH
 from .loops import by_tma, check_clamped, is_asynchronous, named
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
-from .ranked import shared_out
+from .planned import check_cluster, predicted_us, summary
+from .scalar import shared_out
 
 PREDICTED: Final = "choice.predicted"
 """The code of a plan's reason that states the predicted time of a loop."""

@@ -106,8 +106,7 @@ def _if_not_alone(left: Prediction, work: Work, machine: Machine, most: int) -> 
 
     ``left``: where it is left alone, and copies otherwise than ``work``. None: that is as fast.
     """
-    options = [predict(work, machine, depth) for depth in range(2, most + 1)]
-    found = [option for option in options if option is not None]
+    found = [option for option in predictions(work, machine, most) if option.depth > 1]
     if not found or (best := taken(found)).us * (1 + TOLERANCE) >= left.us:
         return None
     why = Reason("depth.left_alone", us=left.us, ring_us=best.us)

@@ -6,15 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..choice.alternatives import (
-    DepthOption,
-    LoopDepths,
-    WayOption,
-    consumer_options,
-    depth_options,
-    instruction_options,
-    mechanism_options,
-)
 from ..diagnostics import Why
 from ..errors import PipelinerError, PlanError
 from ..kernel.building import pipeline_with, target_for
@@ -27,6 +18,14 @@ from ..records.measured import Measured, measured
 from ..schedules.choice import ComparedTile, compare_tiles
 from ..schedules.tiles import ConvTile, GemmTile
 from ..schedules.workloads import Spec
+from ..space.alternatives import (
+    CandidateOption,
+    DepthOption,
+    LoopDepths,
+    candidate_options,
+    depth_options,
+)
+from ..space.ranking import Ranking
 
 SHOWN_TILES: Final = 8
 
@@ -60,12 +59,12 @@ class TileOption:
 class Alternatives:
     """What was considered for one kernel, each with its predicted time in microseconds.
 
-    ``depths``, ``instructions``, ``mechanisms`` and ``consumers`` (none where every warp does the
-    same) are of the kernel's own tile. ``declined``: the loops that are left alone, with their
-    reasons. ``best_tiles``: for each instruction that is
-    possible, the best of its own tiles. ``tiles``: the best ones, the fastest first, and the chosen
-    one. ``splits``: the best tile of each number of parts. The last three are empty for a function
-    of the user's own. ``measured``: of what records the measured times are, or empty. ``reasons``:
+    ``depths`` and ``candidates``, the ranked list that the plan was taken from, are of the kernel's
+    own tile. ``declined``: the loops that are left alone, with their reasons. ``best_tiles``: for
+    each instruction that is possible, the best of its own tiles. ``tiles``: the best ones, the
+    fastest first, and the chosen one. ``splits``: the best tile of each number of parts. The last
+    three are empty for a function of the user's own. ``measured``: of what records the measured
+    times are, or empty. ``reasons``:
     what the plan says of itself, with what was passed over.
     """
 
@@ -73,9 +72,7 @@ class Alternatives:
     machine: str
     predicted_us: float
     depths: tuple[LoopDepths, ...]
-    instructions: tuple[WayOption, ...]
-    mechanisms: tuple[WayOption, ...]
-    consumers: tuple[WayOption, ...] = ()
+    candidates: tuple[CandidateOption, ...]
     declined: tuple[tuple[str, tuple[Why, ...]], ...] = ()
     best_tiles: tuple[tuple[str, TileOption], ...] = ()
     tiles: tuple[TileOption, ...] = ()
@@ -109,14 +106,14 @@ def alternatives(
     plan = plan_of(pipeline_with(func, target, request))
     machine = machine_for(target)
     info = recognised(func, target, machine, request)
+    accelerated = str(target_for(target, request).arch).endswith("a")
+    ranking = Ranking(info, machine, request, accelerated=accelerated)
     found = Alternatives(
         kernel=plan.kernel,
         machine=plan.machine,
         predicted_us=plan.predicted_us,
         depths=depth_options(info, plan, machine, request),
-        instructions=instruction_options(info, plan, machine, request),
-        mechanisms=mechanism_options(info, plan, machine, request),
-        consumers=consumer_options(info, plan, machine, request),
+        candidates=candidate_options(plan, ranking),
         declined=tuple((loop.name, loop.reasons) for loop in plan.loops if not loop.pipelined),
         reasons=plan.reasons,
     )

@@ -21,7 +21,7 @@ from ..choice.built import AsBuilt, as_built, best_built, read_loop, worth_build
 from ..choice.depth import TOLERANCE
 from ..choice.loops import most_slots
 from ..choice.mapped import LoopWork, as_chosen, map_kernel
-from ..cost.predict import Prediction, predict
+from ..cost.predict import Prediction, predict, predictions
 from ..diagnostics import Reason, replaced
 from ..errors import PlanError
 from ..machine import Machine, machine_for
@@ -145,11 +145,7 @@ def _loop_of(info: KernelInfo, plan: KernelPlan, machine: Machine, request: Requ
 
 def _options(loop: LoopWork, machine: Machine, own: int) -> tuple[Prediction, ...]:
     """The depths to compile, ``own`` among them, which was chosen by itself."""
-    found = (
-        predict(loop.work, machine, depth)
-        for depth in range(1, most_slots(loop.loop, loop.copies) + 1)
-    )
-    close = worth_building(option for option in found if option is not None)
+    close = worth_building(predictions(loop.work, machine, most_slots(loop.loop, loop.copies)))
     deepest = max(own, _deepest(close))
     return tuple(option for option in close if option.depth <= deepest)
 

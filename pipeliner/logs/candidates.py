@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from ..choice.choose import choose
 from ..errors import PipelinerError, WorkloadError
 from ..instructions.table import MATMUL_INSTRUCTIONS
 from ..machine import Machine
@@ -26,6 +25,7 @@ from ..schedules import ConvTile, Gemm, GemmTile
 from ..schedules.choice import forms, raster_group, tiles_of, worthwhile_splits
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.workloads import Contraction, Conv, Spec
+from ..space.ranking import choose
 
 LIMIT: Final = 200
 """Candidates of a workload at most."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from ..bench.suites import NAMES, suite
 from ..choice.built import AsBuilt, read_loop
-from ..choice.choose import choose
 from ..choice.depth import DepthChoice, choose_depth
 from ..choice.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy
@@ -18,6 +17,7 @@ from ..plan import KernelPlan
 from ..schedules.choice import tiles_of
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.workloads import Spec
+from ..space.ranking import choose
 from .candidates import LogCandidate
 from .entries import Entry, by_workload
 

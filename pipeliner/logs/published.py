@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..choice.choose import choose
 from ..machine import A100, GTX_1080_TI, Machine
 from ..plan.request import Request
 from ..schedules import Gemm, GemmTile
 from ..schedules.closed_form import kernel_info
+from ..space.ranking import choose
 
 
 @dataclass(frozen=True, slots=True)

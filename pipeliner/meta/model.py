@@ -13,7 +13,6 @@ import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from ..choice.choose import choose
 from ..errors import PipelinerError
 from ..kernel.compiled import as_module, only_function
 from ..machine import machine_for
@@ -21,6 +20,7 @@ from ..passes.lower import preparation
 from ..passes.pipeline import recognised_info
 from ..passes.schedule.annotations import annotated_request
 from ..plan import KernelPlan
+from ..space.ranking import choose
 from ..targets import accelerated
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from ..choice.choose import choose
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
 from ..instructions.table import multiplied_by
@@ -21,14 +20,15 @@ from ..machine import Machine
 from ..mechanisms.stores import is_staged
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import KernelPlan, MatmulPlan
-from ..plan.request import Instruction, Request
+from ..plan.request import Request
 from ..records.candidate import Candidate
 from ..schedules import Conv, ConvTile, DepthwiseTile, Gemm, GemmTile
 from ..schedules.choice import compare_tiles, tiles_of
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.tiles import divisor
 from ..schedules.workloads import Spec
-from ..values.facts import CopyInfo
+from ..space import axes
+from ..space.ranking import choose
 
 Features: TypeAlias = "tuple[float, ...]"
 
@@ -104,12 +104,13 @@ def variants(
         plan = _plan(spec, machine, candidate)
     except PipelinerError:
         return
+    info = kernel_info(spec, tile)
     choices: list[list[tuple[str, Any]]] = [
         [("depth", depth) for depth in _depths(plan)],
         [("k", k) for k in _longer(tile, plan)],
-        [("mechanism", name) for name in _mechanisms(plan, machine)],
-        [("store", name) for name in (("direct", "tma") if plan.stores else ())],
-        [("cluster", size) for size in (_clusters(spec, tile) if plan.roles else ())],
+        [("mechanism", name) for name in axes.mechanisms(plan, machine)],
+        [("store", name) for name in axes.stores(plan)],
+        [("cluster", size) for size in (axes.clusters(info) if plan.roles else ())],
         [("roles", 0)] if plan.roles else [],
         [("consumers", name) for name in (_consumers(plan) if tile.persistent is not None else ())],
         [("warps", warps) for warps in _warps(spec, plan)],
@@ -127,7 +128,7 @@ def _tiles(spec: Spec, machine: Machine) -> list[Candidate]:
     """The tiles that are worth a thought, each by each instruction, the best predicted first."""
     failed: Why = ""
     times: dict[Candidate, float] = {}
-    for instruction in _instructions(spec, machine):
+    for instruction in axes.instructions(machine, exact=spec.types.dtype == "float32"):
         asked = Request(instruction=instruction)
         try:
             whole, parts = compare_tiles(spec, machine, instruction)
@@ -140,13 +141,6 @@ def _tiles(spec: Spec, machine: Machine) -> list[Candidate]:
         raise WorkloadError("tune.no_tile", workload=spec.name, machine=machine.name, why=failed)
     most = HOPELESS * min(times.values())
     return sorted((one for one in times if times[one] <= most), key=lambda one: times[one])
-
-
-def _instructions(spec: Spec, machine: Machine) -> tuple[Instruction, ...]:
-    """What may multiply without changing the numerics: float32 stays exact by default."""
-    if spec.types.dtype == "float32":
-        return ("simt",)
-    return ("wgmma", "mma", "simt") if machine.wgmmas else ("mma", "simt")
 
 
 def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Candidate) -> None:
@@ -217,23 +211,10 @@ def _longer(tile: GemmTile, plan: KernelPlan) -> Iterable[int]:
     return [2 * tile.k] if any(multiplied_by(one).thread_tile for one in plan.matmuls) else []
 
 
-def _mechanisms(plan: KernelPlan, machine: Machine) -> Iterable[str]:
-    if any(multiplied_by(one).warpgroup_wide for one in plan.matmuls):
-        return ("tma", "cp_async")
-    return ("cp_async", "register") if machine.has_cp_async else ("register",)
-
-
-def _clusters(spec: Spec, tile: GemmTile) -> Iterable[int]:
-    """Sizes of clusters whose CTAs are known to have something to share."""
-    ops = [op for loop in kernel_info(spec, tile).loops for op in loop.ops]
-    return sorted({1, *(size for op in ops if isinstance(op, CopyInfo) for size in op.multicast)})
-
-
 def _consumers(plan: KernelPlan) -> Iterable[str]:
     """The other way to share tiles, in a warp-specialised kernel."""
-    if not plan.roles:
-        return ()
-    return ("cooperative",) if plan.ping_pong_groups > 1 else ("ping-pong",)
+    own = "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
+    return [other for other in axes.consumers(plan) if other != own]
 
 
 def _warps(spec: Spec, plan: KernelPlan) -> Iterable[tuple[int, int]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeliner.choice.choose import choose
 from pipeliner.machine import H100
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
+from pipeliner.space.ranking import choose
 from pipeliner.values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 
 WGMMA = Request(instruction="wgmma")

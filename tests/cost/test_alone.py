@@ -7,13 +7,13 @@ import tvm_ffi
 
 import pipeliner
 from pipeliner.choice.again import predicted, remade
-from pipeliner.choice.choose import choose
 from pipeliner.machine import A100
 from pipeliner.plan.comparing import difference
 from pipeliner.plan.request import Request
 from pipeliner.schedules import GemmTile, schedule_gemm
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import Gemm
+from pipeliner.space.ranking import choose
 from tests.refusals import the
 
 SQUARE = Gemm(1024, 1024, 1024)

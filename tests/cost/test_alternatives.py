@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipeliner.choice.again import with_prediction
-from pipeliner.choice.alternatives import depth_options, instruction_options, mechanism_options
-from pipeliner.choice.choose import choose
+from pipeliner.choice.planned import planned
 from pipeliner.errors import PipelinerError, PlanError
 from pipeliner.machine import A100, H100, T4, V100
 from pipeliner.plan.request import Request
+from pipeliner.space.alternatives import candidate_options, depth_options
+from pipeliner.space.ranking import Ranking, choose
 from tests.refusals import says, the
 
 from .kernels import gemm, stream
@@ -22,6 +25,7 @@ KERNELS = {
     "no tile": (stream(), H100, Request()),
     "declined": (gemm(trip=1), A100, Request()),
 }
+_FREE = Request()
 every_kernel = pytest.mark.parametrize("name", KERNELS)
 
 
@@ -67,26 +71,76 @@ def test_the_first_depth_that_does_not_fit_ends_the_table_with_numbers():
     assert the("depth.smem", [last.why])["smem"] == 245760
 
 
+def listed(info, machine, request=_FREE):
+    """The ranked list of a kernel, as ``--why`` shows it."""
+    ranking = Ranking(info, machine, request)
+    return candidate_options(ranking.explained(ranking.best()), ranking)
+
+
 @every_kernel
-def test_an_instruction_takes_what_a_plan_takes_that_asks_for_it(name):
+def test_a_candidate_takes_what_a_plan_takes_that_asks_for_it(name):
+    info, machine, request = KERNELS[name]
+    ranking = Ranking(info, machine, request)
+    for candidate in ranking.everything():
+        if candidate.scalar:
+            continue
+        decided = {
+            "auto": "cooperative" if candidate.is_possible and candidate.plan.roles else "auto"
+        }
+        way = candidate.way
+        way = replace(way, consumers=decided.get(way.consumers, way.consumers))
+        if not candidate.is_possible:
+            with pytest.raises(PipelinerError) as error:
+                planned(info, machine, way.within(request))
+            assert candidate.obstacle == error.value.reason
+        elif way.instruction != "auto":
+            assert choose(info, machine, way.within(request)).predicted_us == candidate.us
+
+
+@every_kernel
+def test_one_candidate_is_the_plan_and_no_other_was_to_be_taken(name):
     info, machine, request = KERNELS[name]
     plan = choose(info, machine, request)
-    options = instruction_options(info, plan, machine, request)
-    assert [option.name for option in options] in (["simt", "mma", "wgmma"], [])
-    assert bool(options) == bool(plan.matmuls)
-    taken = {matmul.instruction for matmul in plan.matmuls}
-    assert {option.instruction for option in options if option.chosen} == taken
+    options = listed(info, machine, request)
+    (chosen,) = (option for option in options if option.chosen)
+    assert chosen.us == (plan.predicted_us or None)
+    assert {chosen.instruction} == {"+".join(one.instruction for one in plan.matmuls)}
     for option in options:
-        asked = {"instruction": option.name, "mechanism": request.mechanism}
-        expected = asked_us(info, machine, **asked, depth=request.depth)
-        if expected:  # 0: nothing is known of its loops
-            assert expected == (option.why if option.us is None else option.us)
+        faster = option.us is not None and option.us < (chosen.us or 0.0)
+        assert option.why or not faster
+        assert option.why or option.us is not None or option.chosen
+
+
+def test_the_list_is_in_the_order_in_which_candidates_are_tried():
+    info = gemm(128, 256, 64, trip=64, grid=(512,))
+    ranking = Ranking(info, H100, Request())
+    names = [option.name for option in candidate_options(ranking.best().plan, ranking)]
+    assert names[: len(list(ranking))] == [candidate.name for candidate in ranking]
+    assert len(set(names)) == len(names)
+
+
+def test_what_does_not_lower_is_compared_with_nothing():
+    info = gemm(128, 256, 64, trip=64, grid=(512,))
+    ranking = Ranking(info, H100, Request())
+    tried = []
+    for candidate in ranking:
+        tried.append(candidate.name)
+        ranking.refuse(candidate)
+    assert tried[0].startswith("wgmma, tma")
+    assert tried[-1] == "nests shared out"
+    ranking = Ranking(info, H100, Request())
+    first, *_ = ranking
+    ranking.refuse(first)
+    second = ranking.best()
+    assert second.name != first.name
+    said = ranking.explained(second).reasons
+    assert not any(reason.args.get("what") == "wgmma" for reason in said if second.family == "mma")
 
 
 def test_exact_float32_says_why_faster_tensor_cores_are_not_taken():
-    info = gemm(dtype="float32", k=16)
-    options = instruction_options(info, choose(info, A100, Request()), A100, Request())
-    simt, mma, _ = options
+    options = listed(gemm(dtype="float32", k=16), A100)
+    simt = next(option for option in options if option.instruction == "simt")
+    mma = next(option for option in options if option.instruction.startswith("mma."))
     assert simt.chosen
     assert mma.us < simt.us
     assert says("mapping.exact", [mma.why])
@@ -94,32 +148,27 @@ def test_exact_float32_says_why_faster_tensor_cores_are_not_taken():
 
 def test_a_copy_that_is_left_as_it_is_takes_as_long_as_with_one_slot():
     info = gemm()
-    plan = choose(info, A100, Request())
-    options = {option.name: option for option in mechanism_options(info, plan, A100, Request())}
-    assert list(options) == ["tma", "cp_async", "register", "direct"]
+    found = [option for option in listed(info, A100) if option.instruction.startswith("mma.")]
+    options = {option.mechanism: option for option in reversed(found)}
     assert options["direct"].us == asked_us(info, A100, mechanism="direct", depth=1)
     assert options["direct"].us <= asked_us(info, A100, mechanism="direct", depth=3)
     assert says("choice.in_statement", [options["direct"].why])
     assert options["cp_async"].chosen
-    assert options["cp_async"].us == plan.predicted_us
-    assert options["tma"].why == asked_us(info, A100, mechanism="tma")
+    assert options["cp_async"].us == choose(info, A100, Request()).predicted_us
+    assert says("choice.if_asked", [options["register"].why])
+    refused = next(option for option in listed(info, A100) if option.name == "no wgmma, tma")
+    assert refused.why == asked_us(info, A100, mechanism="tma")
 
 
 def test_before_ampere_the_reasons_name_what_is_missing():
-    info = gemm(64, 64, 16)
-    plan = choose(info, V100, Request())
-    mechanisms = {item.name: item for item in mechanism_options(info, plan, V100, Request())}
-    assert the("cp_async.machine", [mechanisms["cp_async"].why])["arch"] == "sm_70"
-    assert mechanisms["register"].chosen
-    instructions = {item.name: item for item in instruction_options(info, plan, V100, Request())}
-    assert the("mapping.no_mma", [instructions["mma"].why])["dtype"] == "float16"
-    assert instructions["simt"].chosen
+    options = {option.name: option for option in listed(gemm(64, 64, 16), V100)}
+    assert the("cp_async.machine", [options["no wgmma, cp_async"].why])["arch"] == "sm_70"
+    assert options["simt, register"].chosen
+    assert the("mapping.no_mma", [options["mma"].why])["dtype"] == "float16"
 
 
-def test_a_stream_has_neither_instructions_nor_mechanisms():
-    plan = choose(stream(), H100, Request())
-    assert instruction_options(stream(), plan, H100, Request()) == ()
-    assert mechanism_options(stream(), plan, H100, Request()) == ()
+def test_a_stream_has_no_instruction():
+    assert not any(option.instruction for option in listed(stream(), H100))
 
 
 def test_a_depth_is_refused_as_a_request_for_it_is():

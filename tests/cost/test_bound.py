@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.choice.bound import least_us
-from pipeliner.choice.choose import choose
 from pipeliner.machine import A100, H100, T4
 from pipeliner.schedules import choice
 from pipeliner.schedules.choice import compare_tiles, default_tile
 from pipeliner.schedules.workloads import ConvWeightGrad, Gemm, conv2d
+from pipeliner.space.ranking import choose
 
 LAYER = conv2d(8, 28, 28, 64, 96, 3, 3, pad=1)
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.choice.choose import choose
 from pipeliner.choice.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, choose_depth
 from pipeliner.cost import predict
 from pipeliner.cost.descriptor import (
@@ -24,6 +23,7 @@ from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100, T4
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
+from pipeliner.space.ranking import choose
 from tests.refusals import refused, says, the
 
 from .kernels import copy, depths, gemm, matmul, stream

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.choice.alternatives import depth_options
-from pipeliner.choice.choose import choose
 from pipeliner.cost.descriptor import Grid, RingWork, SharedMemory, ThreadBudget, Traffic, Work
 from pipeliner.cost.predict import predict
 from pipeliner.cost.usage import Usage
@@ -17,6 +15,8 @@ from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d
+from pipeliner.space.alternatives import depth_options
+from pipeliner.space.ranking import choose
 from tests.refusals import refused, says, the
 
 from .kernels import copy, depths, gemm

@@ -11,7 +11,6 @@ import tvm
 
 from pipeliner import build, pipeline
 from pipeliner.choice.alone import unpipelined
-from pipeliner.choice.choose import choose
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100, T4, Machine
 from pipeliner.passes.lower import preparation
@@ -20,6 +19,7 @@ from pipeliner.plan import CopyPlan
 from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, default_tile, schedule_gemm
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.space.ranking import choose
 from pipeliner.toolchain.nvcc import find_tool
 from pipeliner.values.facts import CopyInfo, KernelInfo
 from tests.refusals import refused, says

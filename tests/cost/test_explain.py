@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeliner.choice.choose import choose
 from pipeliner.machine import A100, H100
 from pipeliner.plan import KernelPlan, LoopPlan, RingPlan, SmemBuffer, SmemPlan, SyncPlan
 from pipeliner.plan.explain import WIDTH, explain
 from pipeliner.plan.request import Request
+from pipeliner.space.ranking import choose
 
 from .kernels import gemm, stream
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.choice.choose import choose
 from pipeliner.choice.depth import MAX_DEPTH
 from pipeliner.choice.ring_limits import TMA_DEPTH
 from pipeliner.diagnostics import Reason
@@ -15,6 +14,7 @@ from pipeliner.machine import A100, H100
 from pipeliner.mechanisms.tma import tma_obstacle
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
+from pipeliner.space.ranking import choose
 from pipeliner.values.facts import StoreInfo
 from tests.refusals import refused, says, the
 

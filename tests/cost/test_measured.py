@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.choice.choose import choose
 from pipeliner.choice.mapped import map_kernel
 from pipeliner.logs import candidate
 from pipeliner.machine import H100
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.space.ranking import choose
 
 
 def predicted(spec, tile, **request):

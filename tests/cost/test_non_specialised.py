@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.choice.alternatives import depth_options, instruction_options
-from pipeliner.choice.choose import BY_MATH_WARPS, CP_ASYNC_MARGIN, choose
 from pipeliner.choice.mapped import as_chosen, map_kernel
 from pipeliner.cost.busy import RESTART_CYCLES
 from pipeliner.cost.predict import CROSS_STEP_DEPTH, predict, why_in_flight
@@ -16,6 +14,9 @@ from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d
+from pipeliner.space.alternatives import candidate_options, depth_options
+from pipeliner.space.axes import CP_ASYNC_MARGIN
+from pipeliner.space.ranking import BY_MATH_WARPS, Ranking, choose
 from tests.refusals import says, the
 
 from .kernels import WGMMA, gemm, with_copies
@@ -59,9 +60,11 @@ def test_what_is_compared_with_a_non_specialised_mainloop_is_one():
     (chosen,) = (option for option in loop.depths if option.chosen)
     assert round(chosen.us, 2) == plan.predicted_us
     (taken,) = (
-        option for option in instruction_options(info, plan, H100, Request()) if option.chosen
+        option
+        for option in candidate_options(plan, Ranking(info, H100, Request()))
+        if option.chosen
     )
-    assert (taken.name, taken.us) == ("wgmma", plan.predicted_us)
+    assert (taken.name, taken.us) == ("wgmma, cp_async", plan.predicted_us)
     asked = as_chosen(Request(), plan)
     assert asked == Request(instruction="wgmma", mechanism="cp_async")
     assert choose(info, H100, asked).predicted_us == plan.predicted_us

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.choice.choose import choose
 from pipeliner.cost import op_cost
 from pipeliner.machine import A100, T4
 from pipeliner.plan.request import Request
+from pipeliner.space.ranking import choose
 
 from .kernels import gemm, stream
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from pipeliner.choice.alternatives import consumer_options
-from pipeliner.choice.choose import choose
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100, Machine
@@ -17,6 +15,8 @@ from pipeliner.plan.explain import explain
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.space.alternatives import CandidateOption, candidate_options
+from pipeliner.space.ranking import Ranking, choose
 from pipeliner.values.facts import CopyInfo, KernelInfo, TmaView
 from tests.refusals import refused, says, the
 
@@ -189,7 +189,7 @@ def test_ping_pong_of_fp8_is_chosen_where_it_was_faster(
             "e4m3",
             (128, 192, 128),
             Request(accumulate="promoted"),
-            "choice.not_compared",
+            "choice.not_taken",
         ),
         (
             "e4m3",
@@ -212,16 +212,26 @@ def test_why_operands_of_8_bits_do_not_ping_pong(
 def test_every_way_to_share_tiles_is_compared() -> None:
     info = persistent(128, 128)
     plan = choose(info, H100, Request())
-    cooperative, ping_pong = consumer_options(info, plan, H100, Request())
-    assert (cooperative.name, cooperative.chosen) == ("cooperative", True)
+    cooperative, ping_pong = of_wgmma(info, plan)
+    assert (cooperative.consumers, cooperative.chosen) == ("cooperative", True)
     assert cooperative.us == plan.predicted_us
-    assert (ping_pong.name, ping_pong.chosen) == ("ping-pong", False)
+    assert (ping_pong.consumers, ping_pong.chosen) == ("ping-pong", False)
     assert ping_pong.us == choose(info, H100, PING_PONG).predicted_us
+    assert says("ping_pong.accumulators", [ping_pong.why])
     alone = persistent(128, 128, tiles=1)
-    _, other = consumer_options(alone, choose(alone, H100, Request()), H100, Request())
+    _, other = of_wgmma(alone, choose(alone, H100, Request()))
     assert other.us is None
     assert says("ping_pong.one_tile", [other.why])
-    assert consumer_options(info, choose(info, A100, Request()), A100, Request()) == ()
+
+
+def of_wgmma(info: KernelInfo, plan: KernelPlan) -> list[CandidateOption]:
+    """The candidates by wgmma that are not for a request alone."""
+    found = candidate_options(plan, Ranking(info, H100, Request()))
+    return [
+        one
+        for one in found
+        if one.name in ("wgmma, tma", "wgmma, tma, ping-pong", "wgmma, ping-pong")
+    ]
 
 
 def test_what_is_stored_between_tiles_is_hidden_by_the_other_groups_steps() -> None:

@@ -15,11 +15,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from pipeliner.bench.suites import suite
-from pipeliner.choice.choose import choose
 from pipeliner.machine import H100
 from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.space.ranking import choose
 
 LOG = Path(__file__).parent / "golden" / "conv_tiles_h100.csv"
 BOXES = Path(__file__).parent / "golden" / "conv_im2col_h100.csv"

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.choice.choose import choose
 from pipeliner.choice.depth import choose_depth
 from pipeliner.cost import predict
 from pipeliner.cost.descriptor import (
@@ -29,6 +28,7 @@ from pipeliner.cost.usage import Usage
 from pipeliner.diagnostics import Reason
 from pipeliner.machine import H100
 from pipeliner.plan.request import Request
+from pipeliner.space.ranking import choose
 from tests.refusals import the
 
 from .kernels import gemm

@@ -12,7 +12,6 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.choice.choose import choose
 from pipeliner.emulator.units.wgmma import decode_descriptor
 from pipeliner.errors import LoweringError, PlanError, TargetError
 from pipeliner.machine import machine_for
@@ -28,6 +27,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
+from pipeliner.space.ranking import choose
 from pipeliner.targets import cuda_target
 
 from ..refusals import gives, refused, the

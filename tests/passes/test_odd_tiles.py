@@ -93,7 +93,7 @@ def test_the_plan_says_why_the_first_choice_was_not_taken() -> None:
     plan = check(Case("prologue", "float16", (64, 32, 32)), "h100")
     assert [matmul.instruction for matmul in plan.matmuls] == ["wgmma.m64n32k16.f16.f32"]
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
-    assert the("plan.not_taken", plan.reasons)["name"] == "the plan of least predicted time"
+    assert the("plan.not_taken", plan.reasons)["name"] == "wgmma, tma"
 
 
 def test_what_is_asked_for_is_still_refused() -> None:

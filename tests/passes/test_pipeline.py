@@ -11,7 +11,7 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.choice import ranked
+from pipeliner.choice.planned import planned
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import InternalError, PlanError, ScheduleRefused
 from pipeliner.machine import A100
@@ -22,6 +22,7 @@ from pipeliner.passes.software_pipeline import SoftwarePipeline
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.space import candidates
 
 from ..corpus.loops import CASES as LOOPS
 from ..refusals import refused, says, the
@@ -69,7 +70,7 @@ def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
 ) -> None:
     small = dataclasses.replace(A100, smem_per_cta=300)
     monkeypatch.setattr(driver, "machine_for", lambda target: small)
-    monkeypatch.setattr(ranked, "choose", choose_deep)
+    monkeypatch.setattr(candidates, "planned", planned_deep)
     done = driver.pipeline_function(prepared(ring_kernels.one_slot), TARGET, Request())
     plan = pipeliner.plan_of(done)
     assert not plan.pipelined
@@ -135,12 +136,9 @@ def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
     np.testing.assert_allclose(emulation.outputs["C"], case.reference(inputs)["C"], rtol=1e-5)
 
 
-CHOOSE = ranked.choose
-
-
-def choose_deep(info: Any, machine: Any, request: Request, *, accelerated: bool) -> KernelPlan:
-    """What the cost model would choose for a GPU with more shared memory, depth 4."""
-    plan = CHOOSE(info, A100, Request(depth=4))
+def planned_deep(info: Any, machine: Any, request: Request) -> KernelPlan:
+    """What would be planned for a GPU with more shared memory, depth 4."""
+    plan = planned(info, A100, Request(depth=4))
     loops = tuple(dataclasses.replace(loop, source="auto") for loop in plan.loops)
     return dataclasses.replace(plan, loops=loops)
 

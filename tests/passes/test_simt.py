@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from pipeliner.choice.choose import choose
 from pipeliner.errors import LoweringError
 from pipeliner.machine import A100
 from pipeliner.passes.copy.copies import lower_copies
@@ -19,6 +18,7 @@ from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, conv2d, schedule_conv
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
+from pipeliner.space.ranking import choose
 
 from ..refusals import refused
 from .lowering_tools import prepared

@@ -9,7 +9,6 @@ import numpy as np
 from tvm import tirx
 
 import pipeliner
-from pipeliner.choice.choose import choose
 from pipeliner.emulator import Emulation, emulate, lower_for_emulation
 from pipeliner.machine import machine_for
 from pipeliner.passes.copy.copies import lower_copies
@@ -22,6 +21,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm, numpy_dtype
+from pipeliner.space.ranking import choose
 
 from .lowering_tools import TARGET, prepared
 

@@ -11,7 +11,6 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from pipeliner.api import build
-from pipeliner.choice.choose import AUTOMATIC_CLUSTERS, choose
 from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.machine import A100, H100
 from pipeliner.passes.ir.nodes import ForKind, const_int, walk
@@ -28,6 +27,8 @@ from pipeliner.schedules import (
 from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv1d, conv2d
+from pipeliner.space.axes import AUTOMATIC_CLUSTERS
+from pipeliner.space.ranking import choose
 from pipeliner.values.facts import CopyInfo
 from pipeliner.verification.accuracy import poisoned, worst_error
 from pipeliner.verification.verdict import verify_workload

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeliner.choice.choose import choose
 from pipeliner.errors import WorkloadError
 from pipeliner.instructions.dtypes import element_bytes
 from pipeliner.machine import A100, H100, T4
@@ -17,6 +16,7 @@ from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 from pipeliner.schedules.workloads import DTYPES, LAYOUTS, Gemm
+from pipeliner.space.ranking import choose
 from pipeliner.values.facts import CopyInfo
 from tests.refusals import refused
 

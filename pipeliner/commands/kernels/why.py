@@ -12,8 +12,8 @@ from ...diagnostics import Why, joined
 from ..shared import console
 
 if TYPE_CHECKING:
-    from ...choice.alternatives import DepthOption, LoopDepths, WayOption
     from ...explain.why import Alternatives, TileOption
+    from ...space.alternatives import CandidateOption, DepthOption, LoopDepths
 
 _BAR: Final = 50
 _WIDTH: Final = 100
@@ -30,9 +30,11 @@ def show(found: Alternatives) -> None:
         print(f"beside them what was measured, the fastest of each: {found.measured}")
     for loop in found.depths:
         _depths(loop)
-    _ways("instruction", found.instructions, dict(found.best_tiles))
-    _ways("mechanism", found.mechanisms)
-    _ways("consumer", found.consumers)
+    _candidates(found.candidates)
+    if found.best_tiles:
+        console.heading("instructions, each with its best tile")
+        rows = [(name, tile.text, f"{tile.us:.1f}") for name, tile in found.best_tiles]
+        console.print_table(("instruction", "tile", "us"), rows, numeric=1)
     if found.declined:
         console.heading("loops left alone")
         _reasons((name, joined(reasons)) for name, reasons in found.declined)
@@ -128,24 +130,20 @@ def _cells(us: float, longest: float) -> int:
     return max(1, round(_BAR * us / longest))
 
 
-def _ways(
-    what: str, options: tuple[WayOption, ...], best: dict[str, TileOption] | None = None
-) -> None:
-    if not options:
-        return
-    console.heading(f"{what}s, with this tile")
-    multiplies = any(option.instruction for option in options)
-    rows: list[tuple[str, ...]] = []
-    for option in options:
-        tile = (best or {}).get(option.name)
-        own = (tile.text, f"{tile.us:.1f}") if tile else ("-", "-")
-        chosen = _CHOSEN if option.chosen else ""
-        instruction = (option.instruction or "-",) if multiplies else ()
-        row = (option.name, *instruction, _us(option.us), chosen)
-        rows.append((*row, *own) if best else row)
-    names = [what, "multiplies"] if multiplies else [what]
-    headers = [*names, "us", "chosen", *(["its best tile", "us"] if best else [])]
-    console.print_table(headers, rows, numeric=len(headers) - len(names))
+def _candidates(options: tuple[CandidateOption, ...]) -> None:
+    console.heading("candidates with this tile, in the order in which they are tried")
+    rows = [
+        (
+            option.name,
+            option.instruction or "-",
+            option.slots or "-",
+            _us(option.us),
+            _CHOSEN if option.chosen else "",
+        )
+        for option in options
+    ]
+    headers = ("candidate", "multiplies", "slots", "us", "chosen")
+    console.print_table(headers, rows, numeric=3)
     _reasons((option.name, option.why) for option in options)
 
 

@@ -14,7 +14,6 @@ SENTENCES: Final = {
     ),
     "choice.taken": "{what} is taken: {why}",
     "choice.not_taken": "{what} is not taken: {why}",
-    "choice.not_compared": "{what} is not compared: {why}",
     "choice.asked": "{what} is taken, as asked for: {why}",
     "choice.times": "{us:.1f} us predicted, {other_us:.1f} us with {other}",
     "choice.only": "nothing else does what is asked for",
@@ -34,6 +33,8 @@ SENTENCES: Final = {
     "choice.one_thread": (
         "one thread runs the whole kernel: it binds no threads, and its nests are not shared out"
     ),
+    "choice.if_asked": "it is taken only where it is asked for",
+    "choice.margin": "it would have to be faster by {percent:.0%}",
     "choice.no_prediction": "no loop has a prediction",
     "choice.in_statement": "the statement waits for its load: no slot hides that",
     "elementwise.predicted": "predicted {us:.1f} us, {launch_us:.1f} us of them its launch",

@@ -1,15 +1,13 @@
-"""The plans of one kernel in the order in which they are tried: the model's choice, then others.
+"""The plan of a kernel without an instruction: its nests are shared out over threads.
 
-A plan that the passes cannot keep is refused, and the next one is made only then. Every plan
-honours all that is asked for. Where nothing is, the last one holds any tile function: it needs no
-instruction and no register tile.
+It holds any tile function that binds no threads: it needs no instruction and no register tile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from ..diagnostics import Reason
@@ -23,7 +21,6 @@ from ..plan import SCALAR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
 from .alone import unpipelined
-from .choose import choose, planned
 from .mapped import DEFAULT_THREADS
 
 SHARED_OUT_THREADS: Final = constant(
@@ -37,86 +34,12 @@ SHARED_OUT_THREADS: Final = constant(
 )
 
 
-_NAMES: Final = {"auto": "another instruction than wgmma"}
-"""The names of instructions that are asked for, where they differ from the request."""
-
-
-@dataclass(frozen=True)
-class PlanCandidate:
-    """One way to make a kernel; ``make`` returns its plan, or raises where it is ruled out."""
-
-    name: str
-    make: Callable[[], KernelPlan]
-
-
-def ranked(
-    info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool
-) -> Iterator[PlanCandidate]:
-    """The plans that ``request`` leaves open, best first. ``accelerated``: as for ``choose``."""
-
-    def chosen(asked: Request) -> Callable[[], KernelPlan]:
-        return lambda: choose(info, machine, asked, accelerated=accelerated)
-
-    def without_wgmma(asked: Request) -> Callable[[], KernelPlan]:
-        return lambda: planned(info, machine, asked)
-
-    alone = info.independent > 1 and is_free(info, request)
-    if alone:
-        yield PlanCandidate("nests shared out", lambda: shared_out(info, machine, request))
-    yield PlanCandidate("the plan of least predicted time", chosen(request))
-    if _may_copy_for_wgmma(info, machine, request):
-        asked = replace(request, instruction="wgmma", mechanism="cp_async")
-        yield PlanCandidate("wgmma with copies by cp_async", chosen(asked))
-    for name, asked in _plain(info, request):
-        yield PlanCandidate(name, without_wgmma(asked))
-    if is_free(info, request) and not alone:
-        yield PlanCandidate("no instruction", lambda: shared_out(info, machine, request))
-
-
 def is_free(info: KernelInfo, request: Request) -> bool:
     """Whether a kernel without instructions and rings has all that is asked for."""
     loops = any(loop.annotated or (loop.depth or 1) > 1 for loop in info.loops)
     hints = any(op.instruction != "auto" or op.warps or op.thread_tile for op in _matmuls(info))
     depth = "auto" if request.depth == 1 else request.depth
     return not loops and not hints and replace(request, depth=depth, pdl="auto") == Request()
-
-
-def _may_copy_for_wgmma(info: KernelInfo, machine: Machine, request: Request) -> bool:
-    """Whether wgmma whose math warps issue cp.async is possible."""
-    asked = (request.mechanism, request.roles, request.cluster, request.consumers, request.store)
-    wgmma = bool(machine.wgmmas) and request.instruction in ("auto", "wgmma")
-    return wgmma and bool(_matmuls(info)) and asked == ("auto",) * len(asked)
-
-
-def _plain(info: KernelInfo, request: Request) -> Iterator[tuple[str, Request]]:
-    """The requests to try beside wgmma: instructions of a warp or a thread, then no ring."""
-    if _needs_wgmma(request):
-        return
-    ways = [request]
-    matmuls = _matmuls(info)
-    free = request.instruction == "auto" and all(op.instruction == "auto" for op in matmuls)
-    if free and matmuls:
-        ways = [request, replace(request, instruction="simt")]
-    for way in ways:
-        yield _NAMES.get(way.instruction, way.instruction), way
-    for way in ways if request.depth == "auto" else ():
-        name = _NAMES.get(way.instruction, way.instruction)
-        yield f"{name} with one slot", replace(way, depth=1)
-
-
-def _needs_wgmma(request: Request) -> bool:
-    """Whether something is asked for that no other instruction has."""
-    return (
-        request.instruction == "wgmma"
-        or request.mechanism == "tma"
-        or request.store == "tma"
-        or request.roles not in ("auto", 0)
-        or request.cluster not in ("auto", 1)
-        or request.consumers != "auto"
-        or request.operand == "registers"
-        or request.accumulate == "promoted"
-        or request.atomic_reduction
-    )
 
 
 def _matmuls(info: KernelInfo) -> list[MatmulInfo]:

@@ -1,0 +1,174 @@
+"""The plan of a kernel whose instruction, copies, consumers and cluster are decided.
+
+What is left open here is each loop's: whether it is pipelined, and how deep its rings are. A
+request is honoured or raises. A loop that gains nothing is not pipelined, and its plan has the
+number that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+
+from ..cost.descriptor import Work
+from ..cost.ops import op_plans
+from ..cost.predict import Prediction
+from ..diagnostics import Reason, Why
+from ..errors import PlanError
+from ..machine import Machine
+from ..mechanisms.elementwise import elementwise_us, plan_elementwise
+from ..mechanisms.launch import plan_launch
+from ..mechanisms.roles import plan_roles
+from ..plan import CopyPlan, KernelPlan, LoopPlan, SmemPlan
+from ..plan.request import Request
+from ..values.facts import KernelInfo
+from .alone import left_alone, unpipelined
+from .k_tail import leave_out
+from .loops import check_buffers, is_asynchronous, named, plan_loop, ring_buffers, why_no_ring
+from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
+
+
+def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+    """The plan of one kernel without its schedule: stages and barriers come from the passes.
+
+    What ``request`` leaves open is wgmma never, a producer warp where wgmma can have one, consumers
+    that are cooperative, CTAs that are no cluster. Raises PlanError or TargetError for a request
+    that cannot be met.
+    """
+    check_buffers(info, request)
+    _check_any_loop(info, request)
+    mapped = map_kernel(info, machine, request)
+    matmuls = mapped.matmuls
+    reasons: tuple[Why, ...] = mapped.reasons
+    # Nor is a loop left alone whose copies are asked to land by themselves.
+    fixed = uses_wgmma(matmuls) or request.mechanism == "cp_async"
+    _check_any_ring(mapped.loops, info, request)
+    loops: list[LoopPlan] = []
+    copies: list[CopyPlan] = []
+    predicted: list[Prediction] = []
+    in_flight: dict[str, int] = {}
+    for one in mapped.loops:
+        plan, prediction = plan_loop(
+            one.loop,
+            one.copies,
+            one.work,
+            machine,
+            request,
+            alone=partial(_work_alone, mapped, one, machine),
+            fixed=fixed,
+        )
+        plan = leave_out(plan, one.loop, matmuls, request)
+        loops.append(plan)
+        copies.extend(
+            one.copies if plan.pipelined else unpipelined(one.loop, one.copies, matmuls, machine)
+        )
+        if prediction is not None:
+            predicted.append(prediction)
+            in_flight |= dict.fromkeys((op.op for op in one.loop.ops), prediction.in_flight)
+    _check_clamped([copy for one in mapped.loops for copy in one.copies], info, request)
+    loops.extend(
+        LoopPlan(name=name, trip="", pipelined=False, reasons=(why,)) for name, why in info.declined
+    )
+    if not info.loops and not info.declined:
+        reasons = (*reasons, Reason("loop.none"))
+    if info.alone or info.unmapped:
+        reasons = (*reasons, info.alone or Reason("choice.one_thread"))
+    cluster = 1 if request.cluster == "auto" else request.cluster
+    roles, pairs = plan_roles(
+        info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers
+    )
+    check_cluster(info, cluster, bool(roles))
+    kernel = KernelPlan(
+        kernel=info.name,
+        target=f"{machine.arch}a" if uses_wgmma(matmuls) else machine.arch,
+        machine=machine.name,
+        threads=sum(role.threads for role in roles) or mapped.threads,
+        loops=tuple(loops),
+        copies=tuple(copies),
+        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
+        matmuls=matmuls
+        if roles
+        else tuple(replace(plan, in_flight=in_flight.get(plan.op, 0)) for plan in matmuls),
+        stores=mapped.stores,
+        roles=roles,
+        mbarriers=pairs,
+        cluster=cluster,
+        launch=plan_launch(info, machine, request),
+        smem=SmemPlan(budget=machine.smem_per_cta),
+        predicted_us=predicted_us(info, predicted, machine),
+        reasons=(*reasons, *(summary(prediction, machine) for prediction in predicted)),
+    )
+    return replace(
+        kernel,
+        loops=tuple(
+            replace(loop, ops=op_plans(found, info, kernel, machine)) if loop.pipelined else loop
+            for loop, found in zip_longest(kernel.loops, info.loops)
+        ),
+    )
+
+
+def _work_alone(mapped: MappedKernel, one: LoopWork, machine: Machine) -> Work:
+    """The descriptor of ``one``, a loop of ``mapped``, where it is left alone."""
+    copies = left_alone(one.loop, one.copies, mapped.matmuls, machine)
+    return one.work if copies == one.copies else mapped.work_of(one.loop.name, copies)
+
+
+def predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
+    """Microseconds of all kernels of the function; 0: no loop has a prediction."""
+    behind = sum(elementwise_us(found, machine) for found in info.elementwise)
+    return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
+
+
+def _check_any_loop(info: KernelInfo, request: Request) -> None:
+    """Raise PlanError for a depth above 1 where no loop could have it."""
+    if info.loops or not isinstance(request.depth, int) or request.depth == 1:
+        return
+    found = tuple(Reason("depth.of_loop", loop=name, why=why) for name, why in info.declined)
+    why = found or (Reason("depth.no_serial_loop"),)
+    raise PlanError("depth.kernel", depth=request.depth, kernel=info.name, why=why)
+
+
+def _check_any_ring(loops: Iterable[LoopWork], info: KernelInfo, request: Request) -> None:
+    """Raise PlanError for a depth above 1 where no loop has a ring."""
+    if not isinstance(request.depth, int) or request.depth == 1 or not info.loops:
+        return
+    if not any(ring_buffers(one.loop, one.copies) for one in loops):
+        found = tuple(
+            Reason("depth.of_loop", loop=loop.name, why=why_no_ring(loop)) for loop in info.loops
+        )
+        raise PlanError("depth.kernel", depth=request.depth, kernel=info.name, why=found)
+
+
+def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
+    """Raise PlanError for a cluster of CTAs that share nothing, or that the grid does not fill."""
+    if cluster == 1:
+        return
+    if not has_roles:
+        why = Reason("cluster.no_tma")
+        raise PlanError("cluster.refused", ctas=cluster, why=why)
+    extent = info.grid[-1] if info.grid else 1
+    if extent is None or extent % cluster:
+        why = Reason("cluster.dynamic_grid")
+        if extent is not None:
+            why = Reason("cluster.grid", extent=extent)
+        raise PlanError("cluster.refused", ctas=cluster, why=why)
+
+
+def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:
+    """Raise PlanError for a clamped epilogue where no copy is asynchronous."""
+    if request.epilogue != "clamped" or is_asynchronous(copies):
+        return
+    raise PlanError("clamped.kernel", kernel=info.name, copies=named(copies))
+
+
+def summary(prediction: Prediction, machine: Machine) -> Reason:
+    """The reason of a plan that states the predicted time of a loop."""
+    return Reason(
+        "choice.predicted",
+        us=prediction.us,
+        roofline=prediction.roofline,
+        machine=machine.name,
+        limiter=prediction.limiter,
+    )

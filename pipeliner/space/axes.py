@@ -1,0 +1,182 @@
+"""The axes of the plan space: what can be decided otherwise, and when that is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..choice.depth import TOLERANCE
+from ..diagnostics import Reason
+from ..instructions.mapping import TENSOR
+from ..machine import Machine
+from ..machine.constant import chosen, constant, fitted
+from ..mechanisms.tma import is_off_lines
+from ..plan import Consumers, KernelPlan, Mechanism, StoreMechanism
+from ..plan.request import Auto, Cluster, Depth, Instruction, Request
+from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
+
+AUTOMATIC_CLUSTERS: Final = constant(
+    "AUTOMATIC_CLUSTERS",
+    (2,),
+    "CTAs",
+    "sizes of clusters that are compared by default",
+    formula="cluster in AUTOMATIC_CLUSTERS",
+    source=chosen("larger ones leave SMs without a whole cluster idle"),
+    date="2026-11-21",
+)
+
+CP_ASYNC_MARGIN: Final = constant(
+    "CP_ASYNC_MARGIN",
+    0.05,
+    "1",
+    "relative time by which cp.async by the math warps must be predicted to be faster than TMA",
+    formula="cp.async where us < us by TMA * (1 - CP_ASYNC_MARGIN)",
+    source=fitted(
+        "H100 log, 88 tiles measured both ways",
+        "14 are so chosen and take 0.88 of the time by TMA as a mean, 1.19 at most; with no "
+        "margin 24, which take 0.91",
+    ),
+    date="2026-11-22",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One point of the space: what is decided of a kernel before its loops.
+
+    ``"auto"`` is what needs nothing to be compared: the instruction that maps without wgmma, the
+    mechanism that a copy can have, cooperative consumers, no cluster.
+    """
+
+    instruction: Instruction = "auto"
+    mechanism: Auto | Mechanism = "auto"
+    consumers: Auto | Consumers = "auto"
+    cluster: Cluster = "auto"
+    depth: Depth = "auto"
+
+    @staticmethod
+    def of(request: Request) -> Way:
+        """What ``request`` decides itself."""
+        return Way(
+            request.instruction,
+            request.mechanism,
+            request.consumers,
+            request.cluster,
+            request.depth,
+        )
+
+    def within(self, request: Request) -> Request:
+        """``request`` with all that is decided here."""
+        return replace(
+            request,
+            instruction=self.instruction,
+            mechanism=self.mechanism,
+            consumers=self.consumers,
+            cluster=self.cluster,
+            depth=self.depth,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A field of ``Way`` that is compared, and the tie-break among its values.
+
+    ``margin``: the relative time by which a later value must be predicted to be faster than an
+    earlier one, which has less that can go wrong.
+    """
+
+    field: str
+    margin: float
+
+    def value(self, way: Way) -> object:
+        """What ``way`` has on this axis."""
+        return getattr(way, self.field)
+
+
+INSTRUCTION: Final = Axis("instruction", 0.0)
+MECHANISM: Final = Axis("mechanism", CP_ASYNC_MARGIN)
+CONSUMERS: Final = Axis("consumers", TOLERANCE)
+CLUSTER: Final = Axis("cluster", TOLERANCE)
+
+AXES: Final = (INSTRUCTION, MECHANISM, CONSUMERS, CLUSTER)
+"""From the outermost: the values of an inner axis are compared among ways that share the outer."""
+
+
+def matmuls_of(info: KernelInfo) -> list[MatmulInfo]:
+    """The matmuls of all loops."""
+    return [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+
+
+def copies_of(info: KernelInfo) -> list[CopyInfo]:
+    """The tile copies of all loops."""
+    return [op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)]
+
+
+def wgmma_is_open(info: KernelInfo, machine: Machine, request: Request) -> bool:
+    """Whether the instruction is open and the GPU has wgmma."""
+    hints = {op.instruction for op in matmuls_of(info)}
+    free = request.instruction == "auto" and hints <= {"auto", TENSOR}
+    return free and bool(machine.wgmmas) and bool(hints)
+
+
+def why_not_wgmma(info: KernelInfo, request: Request, *, accelerated: bool) -> Reason | None:
+    """Why wgmma is not compared by default where it is open; None: it is."""
+    if not accelerated:
+        return Reason("choice.sm_90")
+    found = matmuls_of(info)
+    if any(op.a_dtype == "float32" and op.instruction != TENSOR for op in found):
+        return Reason("mapping.exact")
+    if request.warps is not None or any(op.warps or op.thread_tile for op in found):
+        return Reason("choice.warps_asked")
+    return None
+
+
+def may_gain_from_clusters(copies: Iterable[CopyInfo]) -> bool:
+    """Whether clusters that multicast ``copies`` are worth a comparison.
+
+    On an H100 CTAs that wait for each other are slower wherever L2 keeps up, as it does with rows
+    of whole lines; 17 % faster at 4000x4104x4040, whose rows are not.
+    """
+    return any(map(is_off_lines, copies))
+
+
+def worthwhile_clusters(info: KernelInfo) -> Iterator[int]:
+    """Sizes of clusters that are compared by default."""
+    copies = copies_of(info)
+    if may_gain_from_clusters(copies):
+        yield from (size for size in AUTOMATIC_CLUSTERS if multicast(info, size))
+
+
+def multicast(info: KernelInfo, size: int) -> tuple[str, ...]:
+    """The copies whose tile the CTAs of a cluster of ``size`` share."""
+    return tuple(op.op for op in copies_of(info) if size in op.multicast)
+
+
+def clusters(info: KernelInfo) -> list[int]:
+    """Sizes of clusters whose CTAs are known to have something to share, and none."""
+    return sorted({1, *(size for op in copies_of(info) for size in op.multicast)})
+
+
+def consumers(plan: KernelPlan) -> tuple[Consumers, ...]:
+    """How consumer warpgroups can have their tiles; nothing where every warp does the same."""
+    return ("cooperative", "ping-pong") if plan.roles else ()
+
+
+def mechanisms(plan: KernelPlan, machine: Machine) -> tuple[Mechanism, ...]:
+    """The copy mechanisms that may fill the rings of ``plan`` ahead of time."""
+    if any(one.instruction.startswith("wgmma") for one in plan.matmuls):
+        return ("tma", "cp_async")
+    return ("cp_async", "register") if machine.has_cp_async else ("register",)
+
+
+def instructions(machine: Machine, *, exact: bool) -> tuple[Instruction, ...]:
+    """What may multiply without changing the numerics; ``exact``: float32, which stays so."""
+    if exact:
+        return ("simt",)
+    return ("wgmma", "mma", "simt") if machine.wgmmas else ("mma", "simt")
+
+
+def stores(plan: KernelPlan) -> tuple[StoreMechanism, ...]:
+    """How accumulators may reach memory."""
+    return ("direct", "tma") if plan.stores else ()

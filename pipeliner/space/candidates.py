@@ -1,0 +1,277 @@
+"""The candidates of a kernel: every way to make it, planned when it is asked for its time.
+
+What is compared by default comes in stages: clusters and ping-pong are open where the first plan of
+an instruction has a producer warp. What is ruled out by default has the reason, and is planned
+where somebody wants to see its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+
+from ..choice.planned import planned
+from ..choice.scalar import is_free, shared_out
+from ..diagnostics import Reason, Why
+from ..machine import Machine
+from ..mechanisms.ping_pong import why_cooperative
+from ..plan import KernelPlan
+from ..plan.request import INSTRUCTIONS, MECHANISMS, Request
+from ..values.facts import KernelInfo
+from ..values.failure import refusal
+from .axes import Way, matmuls_of, wgmma_is_open, why_not_wgmma, worthwhile_clusters
+
+Tier: TypeAlias = Literal["compared", "spare", "asked"]
+"""When a candidate is taken: by its predicted time; where none of those lowers; where it is asked
+for."""
+
+NEVER_BY_DEFAULT: Final = Reason("choice.in_statement")
+"""Why a copy that stays in its statement is never taken by default."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to make a kernel, with its plan or the reason why there is none.
+
+    ``why``: what rules it out by default, empty where nothing does.
+    """
+
+    way: Way
+    tier: Tier
+    make: Callable[[], KernelPlan]
+    why: Why = ""
+    scalar: bool = False
+    """No instruction multiplies: its nests are shared out."""
+
+    @cached_property
+    def outcome(self) -> KernelPlan | Exception:
+        """The plan without its schedule, or what was raised in its place."""
+        try:
+            return self.make()
+        except Exception as err:  # a bug in one of them, too, leaves the others
+            return err
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it has a plan."""
+        return isinstance(self.outcome, KernelPlan)
+
+    @property
+    def plan(self) -> KernelPlan:
+        """The plan; raises why there is none."""
+        if isinstance(self.outcome, KernelPlan):
+            return self.outcome
+        raise self.outcome
+
+    @cached_property
+    def obstacle(self) -> Why:
+        """Why there is no plan, or what rules it out by default; empty where it is compared."""
+        if isinstance(self.outcome, KernelPlan):
+            return self.why
+        return refusal(self.outcome)
+
+    @property
+    def us(self) -> float:
+        """Predicted microseconds; 0: impossible, or without a prediction."""
+        return self.outcome.predicted_us if isinstance(self.outcome, KernelPlan) else 0.0
+
+    @property
+    def family(self) -> str:
+        """The instruction that multiplies, in short, or what is asked to."""
+        if isinstance(self.outcome, KernelPlan) and self.outcome.matmuls:
+            return family(self.outcome.matmuls[0].instruction)
+        return self.way.instruction
+
+    @property
+    def mechanisms(self) -> set[str]:
+        """The mechanisms of the copies, or the one that is asked for."""
+        if isinstance(self.outcome, KernelPlan):
+            return {copy.mechanism for copy in self.outcome.copies}
+        return {self.way.mechanism}
+
+    @property
+    def name(self) -> str:
+        """What is decided, in short: ``wgmma, tma, ping-pong, clusters of 2``."""
+        if self.scalar:
+            return "nests shared out"
+        instruction = {"auto": "no wgmma"}.get(self.family, self.family)
+        words = [instruction, *sorted(self.mechanisms - {"auto"})]
+        if self.way.consumers != "auto":
+            words.append(self.way.consumers)
+        if self.way.cluster not in ("auto", 1):
+            words.append(f"clusters of {self.way.cluster}")
+        if self.way.depth == 1:
+            words.append("one slot")
+        return ", ".join(words)
+
+
+def _is_exact(info: KernelInfo) -> bool:
+    """Whether products of float32 are summed in float32: tensor cores would round them."""
+    return any(op.a_dtype == "float32" for op in matmuls_of(info))
+
+
+def family(instruction: str) -> str:
+    """The first word of an instruction: ``wgmma`` of ``wgmma.m64n256k16.f16.f32``."""
+    return instruction.split(".", 1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """What a kernel, a machine and a request leave open; ``accelerated``: sm_90a's code, too."""
+
+    info: KernelInfo
+    machine: Machine
+    request: Request
+    accelerated: bool
+
+    def compared(self) -> Iterator[Candidate]:
+        """The candidates that are compared by time, and beside them what is ruled out by default.
+
+        wgmma multiplies, copied for by TMA, or by cp.async of the math warps, or something else.
+        """
+        own = Way.of(self.request)
+        if not wgmma_is_open(self.info, self.machine, self.request):
+            yield from self._with_roles(own, "compared")
+            return
+        wide = replace(own, instruction="wgmma")
+        if self._needs_wgmma():
+            yield from self._with_roles(wide, "compared")
+            return
+        why = why_not_wgmma(self.info, self.request, accelerated=self.accelerated)
+        if why is not None:
+            yield self._candidate(wide, "asked", why)
+        else:
+            found = list(self._with_roles(wide, "compared"))
+            yield from found
+            yield from self._by_math_warps(found)
+        yield from self._with_roles(own, "compared")
+
+    def _needs_wgmma(self) -> bool:
+        """Whether nothing else shares tiles, or adds partial sums by TMA, as is asked for."""
+        partial_sums = any(store.partial_sums for store in self.info.stores)
+        return self.request.consumers == "ping-pong" or partial_sums
+
+    def _candidate(self, way: Way, tier: Tier, why: Why = "") -> Candidate:
+        asked = way.within(self.request)
+        return Candidate(way, tier, lambda: planned(self.info, self.machine, asked), why)
+
+    def _with_roles(self, way: Way, tier: Tier, said: Why = "") -> Iterator[Candidate]:
+        """``way``, and where it has a producer warp, the ways to share tiles and what is copied."""
+        plain = self._candidate(way, tier, said)
+        yield plain
+        if not plain.is_possible or not plain.plan.roles:
+            return
+        sizes = list(worthwhile_clusters(self.info)) if way.cluster == "auto" else []
+        for size in sizes:
+            yield self._candidate(replace(way, cluster=size), tier, said)
+        if way.consumers != "auto":
+            return
+        other = replace(way, consumers="ping-pong")
+        why = why_cooperative(self.info, plain.plan.matmuls, plain.plan.copies)
+        if why is not None:
+            yield self._candidate(other, "asked", why)
+            return
+        yield self._candidate(other, tier, said)
+        for size in sizes:
+            yield self._candidate(replace(other, cluster=size), tier, said)
+
+    def _by_math_warps(self, found: list[Candidate]) -> Iterator[Candidate]:
+        """Wgmma whose math warps issue cp.async, where TMA copies and nothing else is asked for.
+
+        A depth that is asked for is compared with other depths by the same mechanism.
+        """
+        first = found[0]
+        asked = (*self._asked_of_roles(), self.request.depth)
+        if not first.us or first.mechanisms != {"tma"} or asked != ("auto",) * len(asked):
+            return
+        way = replace(first.way, mechanism="cp_async")
+        if any(loop.outer != 1 for loop in self.info.loops):
+            yield self._candidate(way, "asked", Reason("choice.persistent"))
+        else:
+            yield self._candidate(way, "compared")
+
+    def _asked_of_roles(self) -> tuple[object, ...]:
+        asked = self.request
+        return asked.mechanism, asked.roles, asked.consumers, asked.cluster, asked.store
+
+    def spare(self) -> Iterator[Candidate]:
+        """The candidates that are tried where none that is compared lowers, in this order.
+
+        They have an instruction of a warp or a thread, then no ring; where nothing is asked for,
+        the last one holds any tile function.
+        """
+        own = Way.of(self.request)
+        if self._may_copy_for_wgmma():
+            way = replace(own, instruction="wgmma", mechanism="cp_async")
+            yield self._candidate(way, "spare")
+        if not self._is_wgmmas_alone():
+            ways = [own]
+            hints = [op.instruction for op in matmuls_of(self.info)]
+            if own.instruction == "auto" and hints and set(hints) == {"auto"}:
+                ways = [own, replace(own, instruction="simt")]
+            for way in ways:
+                yield self._candidate(way, "spare")
+            for way in ways if own.depth == "auto" else ():
+                yield self._candidate(replace(way, depth=1), "spare")
+        if is_free(self.info, self.request) and not self.shares_nests_out():
+            yield self.scalar()
+
+    def _may_copy_for_wgmma(self) -> bool:
+        """Whether wgmma whose math warps issue cp.async is possible."""
+        wgmma = bool(self.machine.wgmmas) and self.request.instruction in ("auto", "wgmma")
+        free = all(asked == "auto" for asked in self._asked_of_roles())
+        return wgmma and free and bool(matmuls_of(self.info))
+
+    def _is_wgmmas_alone(self) -> bool:
+        """Whether something is asked for that no other instruction has."""
+        asked = self.request
+        return (
+            asked.instruction == "wgmma"
+            or asked.mechanism == "tma"
+            or asked.store == "tma"
+            or asked.roles not in ("auto", 0)
+            or asked.cluster not in ("auto", 1)
+            or asked.consumers != "auto"
+            or asked.operand == "registers"
+            or asked.accumulate == "promoted"
+            or asked.atomic_reduction
+        )
+
+    def shares_nests_out(self) -> bool:
+        """Whether all that there is is nests of a CTA that need nothing of each other."""
+        return self.info.independent > 1 and is_free(self.info, self.request)
+
+    def scalar(self) -> Candidate:
+        """The candidate without an instruction."""
+        return Candidate(
+            Way(),
+            "spare",
+            lambda: shared_out(self.info, self.machine, self.request),
+            scalar=True,
+        )
+
+    def others(self) -> Iterator[Candidate]:
+        """What is taken only where it is asked for: other instructions and copy mechanisms."""
+        own = Way.of(self.request)
+        if matmuls_of(self.info):
+            for instruction in INSTRUCTIONS:
+                if instruction not in ("auto", own.instruction):
+                    exact = _is_exact(self.info) and instruction != "simt"
+                    why = Reason("mapping.exact") if exact else ""
+                    way = replace(own, instruction=instruction)
+                    yield from self._with_roles(way, "asked", why)
+        kinds = {own.instruction}
+        if wgmma_is_open(self.info, self.machine, self.request):
+            kinds.add("wgmma")
+        for mechanism in MECHANISMS:
+            if mechanism in ("auto", own.mechanism):
+                continue
+            for kind in sorted(kinds, reverse=True):
+                way = replace(own, instruction=kind, mechanism=mechanism)
+                if mechanism == "direct":  # as with one slot: nothing of it is in flight
+                    way = replace(way, depth=1)
+                    yield self._candidate(way, "asked", NEVER_BY_DEFAULT)
+                else:
+                    yield self._candidate(way, "asked")

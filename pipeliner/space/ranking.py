@@ -1,0 +1,193 @@
+"""The one ranked list of a kernel: its candidates, best first, each with its time or its refusal.
+
+The fastest is taken, but for ties: along each axis of ``AXES`` a later value must be faster than an
+earlier one by the axis' margin. What the passes cannot keep is refused, and the next one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..diagnostics import Reason
+from ..machine import Machine
+from ..mechanisms.ping_pong import promotion_stalls
+from ..plan import KernelPlan
+from ..plan.request import Request
+from ..values.facts import KernelInfo
+from .axes import AXES, CLUSTER, CONSUMERS, INSTRUCTION, MECHANISM, Axis, multicast, wgmma_is_open
+from .candidates import Candidate, Open
+
+BY_MATH_WARPS: Final = "cp.async by the math warps"
+PING_PONG: Final = "ping-pong"
+WGMMA: Final = "wgmma"
+
+
+def choose(
+    info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool = True
+) -> KernelPlan:
+    """The plan of one kernel of least predicted time, without its schedule, with its reasons.
+
+    ``accelerated``: the code may use what only sm_90a has. Raises PlanError or TargetError for a
+    request that cannot be met.
+    """
+    ranking = Ranking(info, machine, request, accelerated=accelerated)
+    return ranking.explained(ranking.best())
+
+
+class Ranking:
+    """The candidates of one kernel, best first; ``refuse`` takes one out that does not lower."""
+
+    def __init__(
+        self, info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool = True
+    ) -> None:
+        """Plan what is compared by default; ``accelerated``: sm_90a's code may be used."""
+        self._open = Open(info, machine, request, accelerated)
+        self._listed = list(self._open.compared())
+        self._refused: list[Candidate] = []
+
+    def best(self) -> Candidate:
+        """The candidate to take; where none has a plan, the one that says why."""
+        found = self._possible(self._listed)
+        return best_of(found) if found else self._failed()
+
+    def __iter__(self) -> Iterator[Candidate]:
+        """All candidates that may be taken, in the order in which they are tried."""
+        if self._open.shares_nests_out():
+            yield self._open.scalar()
+        left = self._possible(self._listed)
+        if not left:
+            yield self._failed()
+        while left:
+            best = best_of(left)
+            yield best
+            left.remove(best)
+        known = {one.name for one in self._listed if one.tier == "compared"}
+        for one in self._open.spare():
+            if one.name not in known:
+                known.add(one.name)
+                yield one
+
+    def refuse(self, candidate: Candidate) -> None:
+        """Leave ``candidate`` out of all comparisons: it does not lower."""
+        self._refused.append(candidate)
+
+    def explained(self, candidate: Candidate) -> KernelPlan:
+        """The plan of ``candidate``, which says how it compares; raises why it has none."""
+        plan = candidate.plan
+        if candidate.tier != "compared":
+            return plan
+        said = (
+            self._of_cluster(candidate),
+            self._of_consumers(candidate),
+            self._of_mechanism(candidate),
+            self._of_instruction(candidate),
+        )
+        return replace(plan, reasons=(*plan.reasons, *(one for one in said if one is not None)))
+
+    def everything(self) -> Iterator[Candidate]:
+        """All candidates, best first, then those that are taken only where they are asked for."""
+        known: set[str] = set()
+        for one in (*self, *self._listed, *self._open.others()):
+            if one.name not in known:
+                known.add(one.name)
+                yield one
+
+    def _failed(self) -> Candidate:
+        """The candidate whose error counts where none has a plan: the one that needs least."""
+        return next(one for one in reversed(self._listed) if one.tier == "compared")
+
+    def _possible(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        return [
+            one
+            for one in candidates
+            if one.tier == "compared" and one.is_possible and one not in self._refused
+        ]
+
+    def _of_cluster(self, one: Candidate) -> Reason | None:
+        """That CTAs form clusters, and what that gains."""
+        size = one.way.cluster
+        if size in ("auto", 1) or self._open.request.cluster != "auto":
+            return None
+        others = [other for other in self._alike(one, CLUSTER) if other.way.cluster != size]
+        names = multicast(self._open.info, int(size))
+        us = best_of(others).us if others else 0.0
+        return Reason("choice.cluster", cluster=size, copies=names, us=one.us, other_us=us)
+
+    def _of_consumers(self, one: Candidate) -> Reason | None:
+        """How ping-pong compares with cooperative consumers."""
+        if self._open.request.consumers == "auto":
+            return self._compared(one, CONSUMERS, PING_PONG, PING_PONG, "cooperative consumers")
+        stalls = promotion_stalls(one.plan.matmuls)
+        if one.way.consumers == PING_PONG and stalls:
+            return Reason("choice.asked", what=PING_PONG, why=stalls)
+        return None
+
+    def _of_mechanism(self, one: Candidate) -> Reason | None:
+        """How cp.async by the math warps compares with TMA by a producer warp."""
+        if self._open.request.mechanism != "auto":
+            return None
+        return self._compared(one, MECHANISM, "cp_async", BY_MATH_WARPS, "TMA by a producer warp")
+
+    def _of_instruction(self, one: Candidate) -> Reason | None:
+        """How wgmma compares with what needs no warpgroups."""
+        if not wgmma_is_open(self._open.info, self._open.machine, self._open.request):
+            return None
+        others = self._possible([o for o in self._listed if o.way.instruction != WGMMA])
+        plain = best_of(others).plan.matmuls if others else ()
+        if one.way.instruction == WGMMA and others and not (plain and best_of(others).us):
+            tiles = tuple(Reason("choice.tile", tile=(m.m, m.n, m.k)) for m in one.plan.matmuls)
+            why = Reason("choice.only_holds", tiles=tiles)
+            return Reason("choice.taken", what=WGMMA, why=why)
+        name = plain[0].instruction if plain else ""
+        return self._compared(one, INSTRUCTION, WGMMA, WGMMA, name)
+
+    def _compared(
+        self, one: Candidate, axis: Axis, value: str, what: str, otherwise: str
+    ) -> Reason | None:
+        """How those with ``value`` on ``axis`` compare with the others; None: there are none.
+
+        ``what`` is what they have, ``otherwise`` what the others have in place of that.
+        """
+        alike = self._alike(one, axis, possible=False)
+        its = [other for other in alike if axis.value(other.way) == value]
+        if not its:
+            return None
+        with_it = self._possible(its)
+        without = self._possible([other for other in alike if other not in its])
+        if not with_it:
+            return Reason("choice.not_taken", what=what, why=its[0].why or its[0].obstacle)
+        if not without:
+            return Reason("choice.taken", what=what, why=Reason("choice.only"))
+        us, other_us = best_of(with_it).us, best_of(without).us
+        times = Reason("choice.times", us=us, other_us=other_us, other=otherwise)
+        code = "choice.taken" if axis.value(one.way) == value else "choice.not_taken"
+        return Reason(code, what=what, why=times)
+
+    def _alike(self, one: Candidate, axis: Axis, *, possible: bool = True) -> list[Candidate]:
+        """The candidates that share with ``one`` what lies outside of ``axis``."""
+        outer = AXES[: AXES.index(axis)]
+        found = [
+            other
+            for other in self._listed
+            if all(part.value(other.way) == part.value(one.way) for part in outer)
+            and other not in self._refused
+        ]
+        return self._possible(found) if possible else found
+
+
+def best_of(candidates: Sequence[Candidate], axes: Sequence[Axis] = AXES) -> Candidate:
+    """The fastest of ``candidates``, which all have a plan, ties broken along ``axes``."""
+    if not axes:
+        return candidates[0]
+    axis, *inner = axes
+    groups: dict[object, list[Candidate]] = {}
+    for one in candidates:
+        groups.setdefault(axis.value(one.way), []).append(one)
+    taken, *others = (best_of(group, inner) for group in groups.values())
+    for other in others:
+        holds = other.plan.matmuls or not taken.plan.matmuls
+        if holds and 0 < other.us < taken.us * (1 - axis.margin):
+            taken = other
+    return taken
