@@ -43,18 +43,19 @@ def test_the_chosen_tile_is_the_default_one_and_among_the_fastest(target, machin
     assert SHOWN_TILES <= len(times) <= SHOWN_TILES + 1
 
 
-def test_depths_instructions_and_mechanisms_mark_what_the_plan_has():
+def test_depths_and_candidates_mark_what_the_plan_has():
     gemm = Gemm(1024, 1024, 1024)
     tile, found = of_gemm(gemm, "h100", H100)
     plan = pipeliner.plan_of(pipeliner.pipeline(schedule_gemm(gemm, tile), "h100"))
     (depths,) = found.depths
     (depth,) = [option.depth for option in depths.depths if option.chosen]
     assert {ring.depth for ring in plan.loops[0].rings} == {depth}
-    taken = [option for option in found.instructions if option.chosen]
-    assert [option.instruction for option in taken] == [plan.matmuls[0].instruction]
-    ways = {option.name for option in found.mechanisms if option.chosen}
-    assert ways == {copy.mechanism for copy in plan.copies}
-    assert [option.name for option in found.consumers if option.chosen] == ["cooperative"]
+    (taken,) = (option for option in found.candidates if option.chosen)
+    assert taken is found.candidates[0]
+    assert taken.instruction == plan.matmuls[0].instruction
+    assert {taken.mechanism} == {copy.mechanism for copy in plan.copies}
+    assert (taken.consumers, taken.cluster, taken.slots) == ("cooperative", 1, str(depth))
+    assert taken.us == plan.predicted_us
     assert plan.ping_pong_groups == 1
 
 
@@ -81,7 +82,7 @@ def test_a_convolutions_tiles_say_how_it_is_folded():
     found = alternatives(schedule_conv(conv, tile), "h100", Request(), conv, tile)
     (chosen,) = [option for option in found.tiles if option.chosen]
     assert "runs folded" in chosen.text
-    assert "tma" in [option.name for option in found.mechanisms if option.us is None]
+    assert any("tma" in option.name for option in found.candidates if option.us is None)
 
 
 def test_a_given_plan_has_no_alternatives():
@@ -175,7 +176,7 @@ def run(capsys, *argv):
 @pytest.mark.parametrize("kind", ["gemm", "conv2d"])
 def test_the_command_shows_tables_and_a_drawing(capsys, kind):
     out = run(capsys, kind, "--target", "a100")
-    for part in ("depths of loop", "predicted time over depth", "instructions,", "mechanisms,"):
+    for part in ("depths of loop", "predicted time over depth", "candidates", "instructions,"):
         assert part in out
     assert "cp_async" in out
     assert "wgmma needs sm_90a" in out
@@ -186,7 +187,7 @@ def test_the_command_shows_tables_and_a_drawing(capsys, kind):
 def test_the_command_takes_a_function(capsys):
     out = run(capsys, f"{ROOT / 'examples' / 'pipeline_your_own.py'}:scheduled", "--target", "a100")
     assert "depths of loop k_0" in out
-    assert "mechanisms, with this tile" in out
+    assert "candidates with this tile" in out
     assert "instructions" not in out
     assert "tiles, the best" not in out
 
@@ -202,5 +203,8 @@ def test_json_has_all_of_it(capsys):
     assert data["version"] == JSON_VERSION
     assert data["machine"] == "A100 SXM4"
     assert [option["depth"] for option in data["depths"][0]["depths"]][:3] == [1, 2, 3]
-    assert [option["name"] for option in data["instructions"]] == ["simt", "mma", "wgmma"]
+    assert {"compared", "spare", "asked"} == {option["tier"] for option in data["candidates"]}
+    assert [option["chosen"] for option in data["candidates"]].count(True) == 1
+    assert data["candidates"][0]["chosen"]
+    assert [name for name, _ in data["best_tiles"]] == ["simt", "mma"]
     assert sum(option["chosen"] for option in data["tiles"]) == 1

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..machine.constant import Constant, records
 
-ROOMS: Final = ("instructions", "mechanisms", "cost", "choice")
+ROOMS: Final = ("instructions", "mechanisms", "cost", "choice", "space")
 """The folders whose constants are the cost model's."""
 
 

@@ -22,7 +22,7 @@ from ..plan import Consumers, KernelPlan, LoopPlan
 from ..plan.request import Request
 from ..values.facts import KernelInfo, LoopInfo
 from .axes import AXES
-from .candidates import Candidate, Tier
+from .candidates import PlanCandidate, Tier
 from .ranking import Ranking
 
 NOT_TAKEN: Final = "plan.not_taken"
@@ -176,7 +176,7 @@ def candidate_options(plan: KernelPlan, ranking: Ranking) -> tuple[CandidateOpti
     )
 
 
-def _is(one: Candidate, plan: KernelPlan) -> bool:
+def _is(one: PlanCandidate, plan: KernelPlan) -> bool:
     """Whether ``plan`` has what is decided in ``one``."""
     return _decided(one.plan) == _decided(plan)
 
@@ -187,7 +187,7 @@ def _decided(plan: KernelPlan) -> tuple[object, ...]:
     return multiplies, copies, plan.cluster, plan.ping_pong_groups
 
 
-def _why_slower(one: Candidate, taken: Candidate | None) -> Why:
+def _why_slower(one: PlanCandidate, taken: PlanCandidate | None) -> Why:
     """Why ``one`` is not taken, where its time does not tell."""
     if one.obstacle:
         return one.obstacle
@@ -202,7 +202,7 @@ def _why_slower(one: Candidate, taken: Candidate | None) -> Why:
     return Reason("choice.margin", percent=axis.margin)
 
 
-def _option(one: Candidate, why: Why) -> CandidateOption:
+def _option(one: PlanCandidate, why: Why) -> CandidateOption:
     if not one.is_possible:
         return CandidateOption(one.name, one.tier, None, why=why)
     plan = one.plan

@@ -87,14 +87,14 @@ class Axis:
     """
 
     field: str
-    margin: float
+    margin: float = 0.0
 
     def value(self, way: Way) -> object:
         """What ``way`` has on this axis."""
         return getattr(way, self.field)
 
 
-INSTRUCTION: Final = Axis("instruction", 0.0)
+INSTRUCTION: Final = Axis("instruction")
 MECHANISM: Final = Axis("mechanism", CP_ASYNC_MARGIN)
 CONSUMERS: Final = Axis("consumers", TOLERANCE)
 CLUSTER: Final = Axis("cluster", TOLERANCE)

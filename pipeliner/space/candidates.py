@@ -32,7 +32,7 @@ NEVER_BY_DEFAULT: Final = Reason("choice.in_statement")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlanCandidate:
     """One way to make a kernel, with its plan or the reason why there is none.
 
     ``why``: what rules it out by default, empty where nothing does.
@@ -126,7 +126,7 @@ class Open:
     request: Request
     accelerated: bool
 
-    def compared(self) -> Iterator[Candidate]:
+    def compared(self) -> Iterator[PlanCandidate]:
         """The candidates that are compared by time, and beside them what is ruled out by default.
 
         wgmma multiplies, copied for by TMA, or by cp.async of the math warps, or something else.
@@ -153,11 +153,11 @@ class Open:
         partial_sums = any(store.partial_sums for store in self.info.stores)
         return self.request.consumers == "ping-pong" or partial_sums
 
-    def _candidate(self, way: Way, tier: Tier, why: Why = "") -> Candidate:
+    def _candidate(self, way: Way, tier: Tier, why: Why = "") -> PlanCandidate:
         asked = way.within(self.request)
-        return Candidate(way, tier, lambda: planned(self.info, self.machine, asked), why)
+        return PlanCandidate(way, tier, lambda: planned(self.info, self.machine, asked), why)
 
-    def _with_roles(self, way: Way, tier: Tier, said: Why = "") -> Iterator[Candidate]:
+    def _with_roles(self, way: Way, tier: Tier, said: Why = "") -> Iterator[PlanCandidate]:
         """``way``, and where it has a producer warp, the ways to share tiles and what is copied."""
         plain = self._candidate(way, tier, said)
         yield plain
@@ -177,7 +177,7 @@ class Open:
         for size in sizes:
             yield self._candidate(replace(other, cluster=size), tier, said)
 
-    def _by_math_warps(self, found: list[Candidate]) -> Iterator[Candidate]:
+    def _by_math_warps(self, found: list[PlanCandidate]) -> Iterator[PlanCandidate]:
         """Wgmma whose math warps issue cp.async, where TMA copies and nothing else is asked for.
 
         A depth that is asked for is compared with other depths by the same mechanism.
@@ -196,7 +196,7 @@ class Open:
         asked = self.request
         return asked.mechanism, asked.roles, asked.consumers, asked.cluster, asked.store
 
-    def spare(self) -> Iterator[Candidate]:
+    def spare(self) -> Iterator[PlanCandidate]:
         """The candidates that are tried where none that is compared lowers, in this order.
 
         They have an instruction of a warp or a thread, then no ring; where nothing is asked for,
@@ -243,16 +243,16 @@ class Open:
         """Whether all that there is is nests of a CTA that need nothing of each other."""
         return self.info.independent > 1 and is_free(self.info, self.request)
 
-    def scalar(self) -> Candidate:
+    def scalar(self) -> PlanCandidate:
         """The candidate without an instruction."""
-        return Candidate(
+        return PlanCandidate(
             Way(),
             "spare",
             lambda: shared_out(self.info, self.machine, self.request),
             scalar=True,
         )
 
-    def others(self) -> Iterator[Candidate]:
+    def others(self) -> Iterator[PlanCandidate]:
         """What is taken only where it is asked for: other instructions and copy mechanisms."""
         own = Way.of(self.request)
         if matmuls_of(self.info):

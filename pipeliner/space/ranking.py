@@ -17,7 +17,7 @@ from ..plan import KernelPlan
 from ..plan.request import Request
 from ..values.facts import KernelInfo
 from .axes import AXES, CLUSTER, CONSUMERS, INSTRUCTION, MECHANISM, Axis, multicast, wgmma_is_open
-from .candidates import Candidate, Open
+from .candidates import Open, PlanCandidate
 
 BY_MATH_WARPS: Final = "cp.async by the math warps"
 PING_PONG: Final = "ping-pong"
@@ -45,35 +45,38 @@ class Ranking:
         """Plan what is compared by default; ``accelerated``: sm_90a's code may be used."""
         self._open = Open(info, machine, request, accelerated)
         self._listed = list(self._open.compared())
-        self._refused: list[Candidate] = []
+        self._refused: list[PlanCandidate] = []
 
-    def best(self) -> Candidate:
+    def best(self) -> PlanCandidate:
         """The candidate to take; where none has a plan, the one that says why."""
         found = self._possible(self._listed)
         return best_of(found) if found else self._failed()
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[PlanCandidate]:
         """All candidates that may be taken, in the order in which they are tried."""
         if self._open.shares_nests_out():
             yield self._open.scalar()
         left = self._possible(self._listed)
-        if not left:
-            yield self._failed()
+        first = best_of(left) if left else self._failed()
+        yield first
+        known = {first.name}
+        spare = list(self._open.spare())
+        left += [one for one in spare if one.way.instruction == WGMMA and one.is_possible]
         while left:
-            best = best_of(left)
-            yield best
-            left.remove(best)
-        known = {one.name for one in self._listed if one.tier == "compared"}
-        for one in self._open.spare():
+            left.remove(best := best_of(left))
+            if best.name not in known:
+                known.add(best.name)
+                yield best
+        for one in spare:
             if one.name not in known:
                 known.add(one.name)
                 yield one
 
-    def refuse(self, candidate: Candidate) -> None:
+    def refuse(self, candidate: PlanCandidate) -> None:
         """Leave ``candidate`` out of all comparisons: it does not lower."""
         self._refused.append(candidate)
 
-    def explained(self, candidate: Candidate) -> KernelPlan:
+    def explained(self, candidate: PlanCandidate) -> KernelPlan:
         """The plan of ``candidate``, which says how it compares; raises why it has none."""
         plan = candidate.plan
         if candidate.tier != "compared":
@@ -86,7 +89,7 @@ class Ranking:
         )
         return replace(plan, reasons=(*plan.reasons, *(one for one in said if one is not None)))
 
-    def everything(self) -> Iterator[Candidate]:
+    def everything(self) -> Iterator[PlanCandidate]:
         """All candidates, best first, then those that are taken only where they are asked for."""
         known: set[str] = set()
         for one in (*self, *self._listed, *self._open.others()):
@@ -94,18 +97,18 @@ class Ranking:
                 known.add(one.name)
                 yield one
 
-    def _failed(self) -> Candidate:
+    def _failed(self) -> PlanCandidate:
         """The candidate whose error counts where none has a plan: the one that needs least."""
         return next(one for one in reversed(self._listed) if one.tier == "compared")
 
-    def _possible(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def _possible(self, candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
         return [
             one
             for one in candidates
             if one.tier == "compared" and one.is_possible and one not in self._refused
         ]
 
-    def _of_cluster(self, one: Candidate) -> Reason | None:
+    def _of_cluster(self, one: PlanCandidate) -> Reason | None:
         """That CTAs form clusters, and what that gains."""
         size = one.way.cluster
         if size in ("auto", 1) or self._open.request.cluster != "auto":
@@ -115,7 +118,7 @@ class Ranking:
         us = best_of(others).us if others else 0.0
         return Reason("choice.cluster", cluster=size, copies=names, us=one.us, other_us=us)
 
-    def _of_consumers(self, one: Candidate) -> Reason | None:
+    def _of_consumers(self, one: PlanCandidate) -> Reason | None:
         """How ping-pong compares with cooperative consumers."""
         if self._open.request.consumers == "auto":
             return self._compared(one, CONSUMERS, PING_PONG, PING_PONG, "cooperative consumers")
@@ -124,13 +127,13 @@ class Ranking:
             return Reason("choice.asked", what=PING_PONG, why=stalls)
         return None
 
-    def _of_mechanism(self, one: Candidate) -> Reason | None:
+    def _of_mechanism(self, one: PlanCandidate) -> Reason | None:
         """How cp.async by the math warps compares with TMA by a producer warp."""
         if self._open.request.mechanism != "auto":
             return None
         return self._compared(one, MECHANISM, "cp_async", BY_MATH_WARPS, "TMA by a producer warp")
 
-    def _of_instruction(self, one: Candidate) -> Reason | None:
+    def _of_instruction(self, one: PlanCandidate) -> Reason | None:
         """How wgmma compares with what needs no warpgroups."""
         if not wgmma_is_open(self._open.info, self._open.machine, self._open.request):
             return None
@@ -144,7 +147,7 @@ class Ranking:
         return self._compared(one, INSTRUCTION, WGMMA, WGMMA, name)
 
     def _compared(
-        self, one: Candidate, axis: Axis, value: str, what: str, otherwise: str
+        self, one: PlanCandidate, axis: Axis, value: str, what: str, otherwise: str
     ) -> Reason | None:
         """How those with ``value`` on ``axis`` compare with the others; None: there are none.
 
@@ -165,7 +168,9 @@ class Ranking:
         code = "choice.taken" if axis.value(one.way) == value else "choice.not_taken"
         return Reason(code, what=what, why=times)
 
-    def _alike(self, one: Candidate, axis: Axis, *, possible: bool = True) -> list[Candidate]:
+    def _alike(
+        self, one: PlanCandidate, axis: Axis, *, possible: bool = True
+    ) -> list[PlanCandidate]:
         """The candidates that share with ``one`` what lies outside of ``axis``."""
         outer = AXES[: AXES.index(axis)]
         found = [
@@ -177,12 +182,12 @@ class Ranking:
         return self._possible(found) if possible else found
 
 
-def best_of(candidates: Sequence[Candidate], axes: Sequence[Axis] = AXES) -> Candidate:
+def best_of(candidates: Sequence[PlanCandidate], axes: Sequence[Axis] = AXES) -> PlanCandidate:
     """The fastest of ``candidates``, which all have a plan, ties broken along ``axes``."""
     if not axes:
         return candidates[0]
     axis, *inner = axes
-    groups: dict[object, list[Candidate]] = {}
+    groups: dict[object, list[PlanCandidate]] = {}
     for one in candidates:
         groups.setdefault(axis.value(one.way), []).append(one)
     taken, *others = (best_of(group, inner) for group in groups.values())
