@@ -198,7 +198,7 @@ def _why_slower(one: PlanCandidate, taken: PlanCandidate | None) -> Why:
         return next(said, Reason("choice.no_prediction"))
     if one.tier == "spare" or taken is None or one is taken or one.us >= taken.us:
         return ""
-    axis = next(axis for axis in AXES if axis.value(one.way) != axis.value(taken.way))
+    axis = next(axis for axis in AXES if axis.value(one.decided) != axis.value(taken.decided))
     return Reason("choice.margin", percent=axis.margin)
 
 

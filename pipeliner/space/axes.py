@@ -9,11 +9,12 @@ from typing import Final
 from ..choice.depth import TOLERANCE
 from ..diagnostics import Reason
 from ..instructions.mapping import TENSOR
+from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..machine.constant import chosen, constant, fitted
 from ..mechanisms.tma import is_off_lines
 from ..plan import Consumers, KernelPlan, Mechanism, StoreMechanism
-from ..plan.request import Auto, Cluster, Depth, Instruction, Request
+from ..plan.request import Auto, ClusterAsked, DepthAsked, Instruction, Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
 
 AUTOMATIC_CLUSTERS: Final = constant(
@@ -42,7 +43,7 @@ CP_ASYNC_MARGIN: Final = constant(
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Combination:
     """One point of the space: what is decided of a kernel before its loops.
 
     ``"auto"`` is what needs nothing to be compared: the instruction that maps without wgmma, the
@@ -52,13 +53,13 @@ class Way:
     instruction: Instruction = "auto"
     mechanism: Auto | Mechanism = "auto"
     consumers: Auto | Consumers = "auto"
-    cluster: Cluster = "auto"
-    depth: Depth = "auto"
+    cluster: ClusterAsked = "auto"
+    depth: DepthAsked = "auto"
 
     @staticmethod
-    def of(request: Request) -> Way:
+    def of(request: Request) -> Combination:
         """What ``request`` decides itself."""
-        return Way(
+        return Combination(
             request.instruction,
             request.mechanism,
             request.consumers,
@@ -79,8 +80,8 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """A field of ``Way`` that is compared, and the tie-break among its values.
+class PlanAxis:
+    """A field of ``Combination`` that is compared, and the tie-break among its values.
 
     ``margin``: the relative time by which a later value must be predicted to be faster than an
     earlier one, which has less that can go wrong.
@@ -89,15 +90,15 @@ class Axis:
     field: str
     margin: float = 0.0
 
-    def value(self, way: Way) -> object:
-        """What ``way`` has on this axis."""
-        return getattr(way, self.field)
+    def value(self, decided: Combination) -> object:
+        """What ``decided`` has on this axis."""
+        return getattr(decided, self.field)
 
 
-INSTRUCTION: Final = Axis("instruction")
-MECHANISM: Final = Axis("mechanism", CP_ASYNC_MARGIN)
-CONSUMERS: Final = Axis("consumers", TOLERANCE)
-CLUSTER: Final = Axis("cluster", TOLERANCE)
+INSTRUCTION: Final = PlanAxis("instruction")
+MECHANISM: Final = PlanAxis("mechanism", CP_ASYNC_MARGIN)
+CONSUMERS: Final = PlanAxis("consumers", TOLERANCE)
+CLUSTER: Final = PlanAxis("cluster", TOLERANCE)
 
 AXES: Final = (INSTRUCTION, MECHANISM, CONSUMERS, CLUSTER)
 """From the outermost: the values of an inner axis are compared among ways that share the outer."""
@@ -165,7 +166,7 @@ def consumers(plan: KernelPlan) -> tuple[Consumers, ...]:
 
 def mechanisms(plan: KernelPlan, machine: Machine) -> tuple[Mechanism, ...]:
     """The copy mechanisms that may fill the rings of ``plan`` ahead of time."""
-    if any(one.instruction.startswith("wgmma") for one in plan.matmuls):
+    if any(multiplied_by(one).warpgroup_wide for one in plan.matmuls):
         return ("tma", "cp_async")
     return ("cp_async", "register") if machine.has_cp_async else ("register",)
 

@@ -21,7 +21,7 @@ from ..plan import KernelPlan
 from ..plan.request import INSTRUCTIONS, MECHANISMS, Request
 from ..values.facts import KernelInfo
 from ..values.failure import refusal
-from .axes import Way, matmuls_of, wgmma_is_open, why_not_wgmma, worthwhile_clusters
+from .axes import Combination, matmuls_of, wgmma_is_open, why_not_wgmma, worthwhile_clusters
 
 Tier: TypeAlias = Literal["compared", "spare", "asked"]
 """When a candidate is taken: by its predicted time; where none of those lowers; where it is asked
@@ -38,7 +38,7 @@ class PlanCandidate:
     ``why``: what rules it out by default, empty where nothing does.
     """
 
-    way: Way
+    decided: Combination
     tier: Tier
     make: Callable[[], KernelPlan]
     why: Why = ""
@@ -82,14 +82,14 @@ class PlanCandidate:
         """The instruction that multiplies, in short, or what is asked to."""
         if isinstance(self.outcome, KernelPlan) and self.outcome.matmuls:
             return family(self.outcome.matmuls[0].instruction)
-        return self.way.instruction
+        return self.decided.instruction
 
     @property
     def mechanisms(self) -> set[str]:
         """The mechanisms of the copies, or the one that is asked for."""
         if isinstance(self.outcome, KernelPlan):
             return {copy.mechanism for copy in self.outcome.copies}
-        return {self.way.mechanism}
+        return {self.decided.mechanism}
 
     @property
     def name(self) -> str:
@@ -98,11 +98,11 @@ class PlanCandidate:
             return "nests shared out"
         instruction = {"auto": "no wgmma"}.get(self.family, self.family)
         words = [instruction, *sorted(self.mechanisms - {"auto"})]
-        if self.way.consumers != "auto":
-            words.append(self.way.consumers)
-        if self.way.cluster not in ("auto", 1):
-            words.append(f"clusters of {self.way.cluster}")
-        if self.way.depth == 1:
+        if self.decided.consumers != "auto":
+            words.append(self.decided.consumers)
+        if self.decided.cluster not in ("auto", 1):
+            words.append(f"clusters of {self.decided.cluster}")
+        if self.decided.depth == 1:
             words.append("one slot")
         return ", ".join(words)
 
@@ -118,7 +118,7 @@ def family(instruction: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class PlanSpace:
     """What a kernel, a machine and a request leave open; ``accelerated``: sm_90a's code, too."""
 
     info: KernelInfo
@@ -131,7 +131,7 @@ class Open:
 
         wgmma multiplies, copied for by TMA, or by cp.async of the math warps, or something else.
         """
-        own = Way.of(self.request)
+        own = Combination.of(self.request)
         if not wgmma_is_open(self.info, self.machine, self.request):
             yield from self._with_roles(own, "compared")
             return
@@ -153,22 +153,24 @@ class Open:
         partial_sums = any(store.partial_sums for store in self.info.stores)
         return self.request.consumers == "ping-pong" or partial_sums
 
-    def _candidate(self, way: Way, tier: Tier, why: Why = "") -> PlanCandidate:
-        asked = way.within(self.request)
-        return PlanCandidate(way, tier, lambda: planned(self.info, self.machine, asked), why)
+    def _candidate(self, decided: Combination, tier: Tier, why: Why = "") -> PlanCandidate:
+        asked = decided.within(self.request)
+        return PlanCandidate(decided, tier, lambda: planned(self.info, self.machine, asked), why)
 
-    def _with_roles(self, way: Way, tier: Tier, said: Why = "") -> Iterator[PlanCandidate]:
-        """``way``, and where it has a producer warp, the ways to share tiles and what is copied."""
-        plain = self._candidate(way, tier, said)
+    def _with_roles(
+        self, decided: Combination, tier: Tier, said: Why = ""
+    ) -> Iterator[PlanCandidate]:
+        """``decided``, and where that has a producer warp, the ways to share tiles and copies."""
+        plain = self._candidate(decided, tier, said)
         yield plain
         if not plain.is_possible or not plain.plan.roles:
             return
-        sizes = list(worthwhile_clusters(self.info)) if way.cluster == "auto" else []
+        sizes = list(worthwhile_clusters(self.info)) if decided.cluster == "auto" else []
         for size in sizes:
-            yield self._candidate(replace(way, cluster=size), tier, said)
-        if way.consumers != "auto":
+            yield self._candidate(replace(decided, cluster=size), tier, said)
+        if decided.consumers != "auto":
             return
-        other = replace(way, consumers="ping-pong")
+        other = replace(decided, consumers="ping-pong")
         why = why_cooperative(self.info, plain.plan.matmuls, plain.plan.copies)
         if why is not None:
             yield self._candidate(other, "asked", why)
@@ -186,11 +188,11 @@ class Open:
         asked = (*self._asked_of_roles(), self.request.depth)
         if not first.us or first.mechanisms != {"tma"} or asked != ("auto",) * len(asked):
             return
-        way = replace(first.way, mechanism="cp_async")
+        decided = replace(first.decided, mechanism="cp_async")
         if any(loop.outer != 1 for loop in self.info.loops):
-            yield self._candidate(way, "asked", Reason("choice.persistent"))
+            yield self._candidate(decided, "asked", Reason("choice.persistent"))
         else:
-            yield self._candidate(way, "compared")
+            yield self._candidate(decided, "compared")
 
     def _asked_of_roles(self) -> tuple[object, ...]:
         asked = self.request
@@ -202,19 +204,19 @@ class Open:
         They have an instruction of a warp or a thread, then no ring; where nothing is asked for,
         the last one holds any tile function.
         """
-        own = Way.of(self.request)
+        own = Combination.of(self.request)
         if self._may_copy_for_wgmma():
-            way = replace(own, instruction="wgmma", mechanism="cp_async")
-            yield self._candidate(way, "spare")
+            decided = replace(own, instruction="wgmma", mechanism="cp_async")
+            yield self._candidate(decided, "spare")
         if not self._is_wgmmas_alone():
             ways = [own]
             hints = [op.instruction for op in matmuls_of(self.info)]
             if own.instruction == "auto" and hints and set(hints) == {"auto"}:
                 ways = [own, replace(own, instruction="simt")]
-            for way in ways:
-                yield self._candidate(way, "spare")
-            for way in ways if own.depth == "auto" else ():
-                yield self._candidate(replace(way, depth=1), "spare")
+            for decided in ways:
+                yield self._candidate(decided, "spare")
+            for decided in ways if own.depth == "auto" else ():
+                yield self._candidate(replace(decided, depth=1), "spare")
         if is_free(self.info, self.request) and not self.shares_nests_out():
             yield self.scalar()
 
@@ -246,7 +248,7 @@ class Open:
     def scalar(self) -> PlanCandidate:
         """The candidate without an instruction."""
         return PlanCandidate(
-            Way(),
+            Combination(),
             "spare",
             lambda: shared_out(self.info, self.machine, self.request),
             scalar=True,
@@ -254,14 +256,14 @@ class Open:
 
     def others(self) -> Iterator[PlanCandidate]:
         """What is taken only where it is asked for: other instructions and copy mechanisms."""
-        own = Way.of(self.request)
+        own = Combination.of(self.request)
         if matmuls_of(self.info):
             for instruction in INSTRUCTIONS:
                 if instruction not in ("auto", own.instruction):
                     exact = _is_exact(self.info) and instruction != "simt"
                     why = Reason("mapping.exact") if exact else ""
-                    way = replace(own, instruction=instruction)
-                    yield from self._with_roles(way, "asked", why)
+                    decided = replace(own, instruction=instruction)
+                    yield from self._with_roles(decided, "asked", why)
         kinds = {own.instruction}
         if wgmma_is_open(self.info, self.machine, self.request):
             kinds.add("wgmma")
@@ -269,9 +271,9 @@ class Open:
             if mechanism in ("auto", own.mechanism):
                 continue
             for kind in sorted(kinds, reverse=True):
-                way = replace(own, instruction=kind, mechanism=mechanism)
+                decided = replace(own, instruction=kind, mechanism=mechanism)
                 if mechanism == "direct":  # as with one slot: nothing of it is in flight
-                    way = replace(way, depth=1)
-                    yield self._candidate(way, "asked", NEVER_BY_DEFAULT)
+                    decided = replace(decided, depth=1)
+                    yield self._candidate(decided, "asked", NEVER_BY_DEFAULT)
                 else:
-                    yield self._candidate(way, "asked")
+                    yield self._candidate(decided, "asked")

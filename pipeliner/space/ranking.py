@@ -16,8 +16,17 @@ from ..mechanisms.ping_pong import promotion_stalls
 from ..plan import KernelPlan
 from ..plan.request import Request
 from ..values.facts import KernelInfo
-from .axes import AXES, CLUSTER, CONSUMERS, INSTRUCTION, MECHANISM, Axis, multicast, wgmma_is_open
-from .candidates import Open, PlanCandidate
+from .axes import (
+    AXES,
+    CLUSTER,
+    CONSUMERS,
+    INSTRUCTION,
+    MECHANISM,
+    PlanAxis,
+    multicast,
+    wgmma_is_open,
+)
+from .candidates import PlanCandidate, PlanSpace
 
 BY_MATH_WARPS: Final = "cp.async by the math warps"
 PING_PONG: Final = "ping-pong"
@@ -43,8 +52,8 @@ class Ranking:
         self, info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool = True
     ) -> None:
         """Plan what is compared by default; ``accelerated``: sm_90a's code may be used."""
-        self._open = Open(info, machine, request, accelerated)
-        self._listed = list(self._open.compared())
+        self._space = PlanSpace(info, machine, request, accelerated)
+        self._listed = list(self._space.compared())
         self._refused: list[PlanCandidate] = []
 
     def best(self) -> PlanCandidate:
@@ -54,14 +63,14 @@ class Ranking:
 
     def __iter__(self) -> Iterator[PlanCandidate]:
         """All candidates that may be taken, in the order in which they are tried."""
-        if self._open.shares_nests_out():
-            yield self._open.scalar()
+        if self._space.shares_nests_out():
+            yield self._space.scalar()
         left = self._possible(self._listed)
         first = best_of(left) if left else self._failed()
         yield first
         known = {first.name}
-        spare = list(self._open.spare())
-        left += [one for one in spare if one.way.instruction == WGMMA and one.is_possible]
+        spare = list(self._space.spare())
+        left += [one for one in spare if one.decided.instruction == WGMMA and one.is_possible]
         while left:
             left.remove(best := best_of(left))
             if best.name not in known:
@@ -92,7 +101,7 @@ class Ranking:
     def everything(self) -> Iterator[PlanCandidate]:
         """All candidates, best first, then those that are taken only where they are asked for."""
         known: set[str] = set()
-        for one in (*self, *self._listed, *self._open.others()):
+        for one in (*self, *self._listed, *self._space.others()):
             if one.name not in known:
                 known.add(one.name)
                 yield one
@@ -110,36 +119,36 @@ class Ranking:
 
     def _of_cluster(self, one: PlanCandidate) -> Reason | None:
         """That CTAs form clusters, and what that gains."""
-        size = one.way.cluster
-        if size in ("auto", 1) or self._open.request.cluster != "auto":
+        size = one.decided.cluster
+        if size in ("auto", 1) or self._space.request.cluster != "auto":
             return None
-        others = [other for other in self._alike(one, CLUSTER) if other.way.cluster != size]
-        names = multicast(self._open.info, int(size))
+        others = [other for other in self._alike(one, CLUSTER) if other.decided.cluster != size]
+        names = multicast(self._space.info, int(size))
         us = best_of(others).us if others else 0.0
         return Reason("choice.cluster", cluster=size, copies=names, us=one.us, other_us=us)
 
     def _of_consumers(self, one: PlanCandidate) -> Reason | None:
         """How ping-pong compares with cooperative consumers."""
-        if self._open.request.consumers == "auto":
+        if self._space.request.consumers == "auto":
             return self._compared(one, CONSUMERS, PING_PONG, PING_PONG, "cooperative consumers")
         stalls = promotion_stalls(one.plan.matmuls)
-        if one.way.consumers == PING_PONG and stalls:
+        if one.decided.consumers == PING_PONG and stalls:
             return Reason("choice.asked", what=PING_PONG, why=stalls)
         return None
 
     def _of_mechanism(self, one: PlanCandidate) -> Reason | None:
         """How cp.async by the math warps compares with TMA by a producer warp."""
-        if self._open.request.mechanism != "auto":
+        if self._space.request.mechanism != "auto":
             return None
         return self._compared(one, MECHANISM, "cp_async", BY_MATH_WARPS, "TMA by a producer warp")
 
     def _of_instruction(self, one: PlanCandidate) -> Reason | None:
         """How wgmma compares with what needs no warpgroups."""
-        if not wgmma_is_open(self._open.info, self._open.machine, self._open.request):
+        if not wgmma_is_open(self._space.info, self._space.machine, self._space.request):
             return None
-        others = self._possible([o for o in self._listed if o.way.instruction != WGMMA])
+        others = self._possible([o for o in self._listed if o.decided.instruction != WGMMA])
         plain = best_of(others).plan.matmuls if others else ()
-        if one.way.instruction == WGMMA and others and not (plain and best_of(others).us):
+        if one.decided.instruction == WGMMA and others and not (plain and best_of(others).us):
             tiles = tuple(Reason("choice.tile", tile=(m.m, m.n, m.k)) for m in one.plan.matmuls)
             why = Reason("choice.only_holds", tiles=tiles)
             return Reason("choice.taken", what=WGMMA, why=why)
@@ -147,14 +156,14 @@ class Ranking:
         return self._compared(one, INSTRUCTION, WGMMA, WGMMA, name)
 
     def _compared(
-        self, one: PlanCandidate, axis: Axis, value: str, what: str, otherwise: str
+        self, one: PlanCandidate, axis: PlanAxis, value: str, what: str, otherwise: str
     ) -> Reason | None:
         """How those with ``value`` on ``axis`` compare with the others; None: there are none.
 
         ``what`` is what they have, ``otherwise`` what the others have in place of that.
         """
         alike = self._alike(one, axis, possible=False)
-        its = [other for other in alike if axis.value(other.way) == value]
+        its = [other for other in alike if axis.value(other.decided) == value]
         if not its:
             return None
         with_it = self._possible(its)
@@ -165,31 +174,31 @@ class Ranking:
             return Reason("choice.taken", what=what, why=Reason("choice.only"))
         us, other_us = best_of(with_it).us, best_of(without).us
         times = Reason("choice.times", us=us, other_us=other_us, other=otherwise)
-        code = "choice.taken" if axis.value(one.way) == value else "choice.not_taken"
+        code = "choice.taken" if axis.value(one.decided) == value else "choice.not_taken"
         return Reason(code, what=what, why=times)
 
     def _alike(
-        self, one: PlanCandidate, axis: Axis, *, possible: bool = True
+        self, one: PlanCandidate, axis: PlanAxis, *, possible: bool = True
     ) -> list[PlanCandidate]:
         """The candidates that share with ``one`` what lies outside of ``axis``."""
         outer = AXES[: AXES.index(axis)]
         found = [
             other
             for other in self._listed
-            if all(part.value(other.way) == part.value(one.way) for part in outer)
+            if all(part.value(other.decided) == part.value(one.decided) for part in outer)
             and other not in self._refused
         ]
         return self._possible(found) if possible else found
 
 
-def best_of(candidates: Sequence[PlanCandidate], axes: Sequence[Axis] = AXES) -> PlanCandidate:
+def best_of(candidates: Sequence[PlanCandidate], axes: Sequence[PlanAxis] = AXES) -> PlanCandidate:
     """The fastest of ``candidates``, which all have a plan, ties broken along ``axes``."""
     if not axes:
         return candidates[0]
     axis, *inner = axes
     groups: dict[object, list[PlanCandidate]] = {}
     for one in candidates:
-        groups.setdefault(axis.value(one.way), []).append(one)
+        groups.setdefault(axis.value(one.decided), []).append(one)
     taken, *others = (best_of(group, inner) for group in groups.values())
     for other in others:
         holds = other.plan.matmuls or not taken.plan.matmuls

@@ -87,7 +87,7 @@ def test_a_candidate_takes_what_a_plan_takes_that_asks_for_it(name):
         decided = {
             "auto": "cooperative" if candidate.is_possible and candidate.plan.roles else "auto"
         }
-        way = candidate.way
+        way = candidate.decided
         way = replace(way, consumers=decided.get(way.consumers, way.consumers))
         if not candidate.is_possible:
             with pytest.raises(PipelinerError) as error:
