@@ -141,9 +141,10 @@ class _Splitter:
 
     def _is_addressed(self, buffer: Any) -> bool:
         """Whether accesses to ``buffer`` need an address: those to registers do not."""
-        if buffer not in self._addressed:
-            self._addressed[buffer] = ir.is_global(buffer) or ir.is_shared(buffer)
-        return self._addressed[buffer]
+        known = self._addressed.get(buffer)
+        if known is None:
+            known = self._addressed[buffer] = ir.is_global(buffer) or ir.is_shared(buffer)
+        return known
 
     def _index(self, buffer: Any, indices: Any) -> Any | None:
         """The index split, or None to leave it."""
@@ -159,21 +160,28 @@ class _Splitter:
         if str(index.ty.dtype) not in _RANGES:
             return None
         whole = self._sum(index)
-        fixed = Sum(whole.dtype, tuple(t for t in whole.terms if not self._varies(t[1])))
-        moving = Sum(whole.dtype, tuple(t for t in whole.terms if self._varies(t[1])))
-        parts = [part.expr() for part in (moving, fixed) if part.terms]
         if whole.constant < 0 or not self._fits(whole):
             return None
+        varies = [self._varies(term) for _, term in whole.terms]
+        moving, fixed = (
+            Sum(whole.dtype, tuple(t for t, moves in zip(whole.terms, varies) if moves is wanted))
+            for wanted in (True, False)
+        )
+        parts = [part.expr() for part in (moving, fixed) if part.terms]
         parts += [whole.const(whole.constant)] if whole.constant or not parts else []
         total = functools.reduce(operator.add, parts)
         return total if lanes == 1 else tirx.Ramp(total, whole.const(1), lanes)
 
     def _varies(self, term: Any) -> bool:
-        found: list[Any] = []
+        """Whether ``term`` has a variable of the innermost loop, or is read from memory."""
         varying = self._varying[-1]
-        ir.walk(term, ir.Var, lambda var: found.append(var) if var in varying else None)
-        ir.walk(term, ir.TensorLoad, found.append)
-        return bool(found)
+        if isinstance(term, ir.Var):
+            return term in varying
+        return ir.has(
+            term,
+            (ir.TensorLoad, ir.Var),
+            lambda found: found in varying if isinstance(found, ir.Var) else True,
+        )
 
     def _fits(self, whole: Sum) -> bool:
         """Whether no partial sum can leave its type if the whole sum does not."""

@@ -7,6 +7,7 @@ or ``structural_mutate`` (full control). A buffer is a ``Var`` whose type is a b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, cast
 
 import tvm
@@ -27,6 +28,12 @@ CONSTANTS: Final = frozenset({tirx.IntImm, tirx.FloatImm, StringImm})
 """Types of nodes without children, which visitors meet most often and need not enter."""
 
 _STOP: Final = tvm_ffi.VisitInterrupt(None)
+
+_WALK: Final = tvm_ffi.get_global_func("ffi.StructuralWalk")
+"""What ``tvm_ffi.structural_walk`` calls, after it has looked at its arguments for three times as
+long as most expressions take."""
+
+_PARENTS_FIRST: Final = int(tvm_ffi.WalkOrder.PREORDER)
 
 Expr = Any
 Stmt = Any
@@ -177,7 +184,7 @@ def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) 
     def visitor(found: Any) -> None:
         visit(found)
 
-    tvm_ffi.structural_walk(node, (kind, visitor), order="pre")
+    _WALK(node, [(index, visitor) for index in _type_indices(kind)], [], _PARENTS_FIRST)
 
 
 def has(
@@ -190,7 +197,14 @@ def has(
     def stop(found: Any) -> Any:
         return _STOP if holds is None or holds(found) else None
 
-    return tvm_ffi.structural_walk(node, (kind, stop), order="pre") is not None
+    entries = [(index, stop) for index in _type_indices(kind)]
+    return _WALK(node, entries, [], _PARENTS_FIRST) is not None
+
+
+@cache
+def _type_indices(kind: type | tuple[type, ...]) -> tuple[int, ...]:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return tuple(tvm_ffi.core.TypeSchema.from_annotation(one).origin_type_index for one in kinds)
 
 
 def variables(node: Any) -> frozenset[Var]:
@@ -201,7 +215,7 @@ def variables(node: Any) -> frozenset[Var]:
     if value or type(node) in (tirx.BufferStore, tirx.Evaluate):
         return frozenset(undefined_vars(node)[:])  # it defines none of its own
     found: set[Var] = set()
-    tvm_ffi.structural_walk(node, (Var, found.add))
+    _WALK(node, [(index, found.add) for index in _type_indices(Var)], [], _PARENTS_FIRST)
     return frozenset(found)
 
 

@@ -16,6 +16,8 @@ def decode(kind: Any, data: Any, where: str) -> Any:
 
     ``where``: the place in the plan that the error names, such as ``plan.loops[0].ops``.
     """
+    if type(data) is kind:  # most of a plan: words and numbers
+        return data
     if kind == Why:
         return _why(data, where)
     if dataclasses.is_dataclass(kind):

@@ -232,7 +232,7 @@ def cover(
     wanted: Callable[[T], bool],
     make: Callable[..., T],
     seed: int = 0,
-    tries: int = 200,
+    tries: int = 50,
 ) -> list[T]:
     """Cases that are ``wanted`` and together have every pair of values that such a case can have.
 
