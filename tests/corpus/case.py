@@ -55,3 +55,8 @@ class Case:
 def uniform(rng: np.random.Generator, *shape: int, dtype: str = "float32") -> np.ndarray:
     """Values in [-1, 1): sums of a few hundred stay well conditioned."""
     return (rng.random(shape) * 2 - 1).astype(dtype)
+
+
+def one(name: str, rng: np.random.Generator, *shape: int) -> dict[str, np.ndarray]:
+    """The only input of a case: such values."""
+    return {name: uniform(rng, *shape)}

@@ -1,11 +1,11 @@
-"""Loops written by hand, bound to threads by hand: streams, scans, indirect reads, atomics, ``if``."""
+"""Loops written by hand, bound to threads by hand: streams, scans, indirect reads, atomics."""
 
 from __future__ import annotations
 
 import numpy as np
 from tvm.script import tirx as T
 
-from .case import Case, Declined, Pipelined, uniform
+from .case import Case, Declined, Pipelined, one, uniform
 
 N_STREAM, THREADS = 2048, 64
 
@@ -153,66 +153,6 @@ def histogram(A: T.Buffer((1024,), "int32"), H: T.Buffer((16,), "int32")):
 
 
 @T.prim_func(s_tir=True)
-def triangular(A: T.Buffer((8, 64), "float32"), B: T.Buffer((8, 64), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(8, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for k in T.serial(bx + 1):
-                    with T.sblock("tile"):
-                        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("S"):
-                            S[tx] = A[k, tx]
-                        with T.sblock("sum"):
-                            acc[0] = acc[0] + S[63 - tx]
-                B[bx, tx] = acc[0]
-
-
-@T.prim_func(s_tir=True)
-def trip_by_thread(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64,), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for k in T.serial(tx + 1):
-                    with T.sblock("sum"):
-                        acc[0] = acc[0] + A[k, tx]
-                B[tx] = acc[0]
-
-
-@T.prim_func(s_tir=True)
-def uniform_if(A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32"), n: T.int32):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(4, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            if bx * 16 < n:
-                for k in T.serial(16):
-                    with T.sblock("tile"):
-                        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("S"):
-                            S[tx] = A[bx * 16 + k, tx]
-                        with T.sblock("reverse"):
-                            C[bx * 16 + k, tx] = S[63 - tx]
-
-
-@T.prim_func(s_tir=True)
-def if_in_body(A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32"), n: T.int32):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(4, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                for k in range(16):
-                    if bx * 16 + k < n:
-                        S[tx] = A[bx * 16 + k, tx]
-                        C[bx * 16 + k, tx] = S[63 - tx]
-
-
-@T.prim_func(s_tir=True)
 def thread_if(A: T.Buffer((32, 64), "float32"), B: T.Buffer((64,), "float32")):
     T.func_attr({"global_symbol": "main", "tirx.noalias": True})
     for bx in T.thread_binding(1, thread="blockIdx.x"):
@@ -224,25 +164,6 @@ def thread_if(A: T.Buffer((32, 64), "float32"), B: T.Buffer((64,), "float32")):
                     if tx % 2 == 0:
                         acc[0] = acc[0] + A[k, tx]
                 B[tx] = acc[0]
-
-
-@T.prim_func(s_tir=True)
-def data_dependent_if(A: T.Buffer((32, 64), "float32"), B: T.Buffer((64,), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                best = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                best[0] = T.float32(-2)
-                for k in T.serial(32):
-                    with T.sblock("tile"):
-                        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("S"):
-                            S[tx] = A[k, tx]
-                        with T.sblock("best"):
-                            if S[63 - tx] > best[0]:
-                                best[0] = S[63 - tx]
-                B[tx] = best[0]
 
 
 @T.prim_func(s_tir=True)
@@ -303,10 +224,6 @@ def transpose_tiles(A: T.Buffer((16, 128), "float32"), B: T.Buffer((128, 16), "f
                                 B[t * 16 + r * 4 + ty, tx] = S[tx, r * 4 + ty]
 
 
-def _one(name: str, rng: np.random.Generator, *shape: int) -> dict[str, np.ndarray]:
-    return {name: uniform(rng, *shape)}
-
-
 def _linked_list(x):
     p = np.arange(64)
     for _ in range(16):
@@ -326,19 +243,6 @@ def _siblings(x):
     for row in x["B"]:
         acc = acc * np.float32(0.5) + np.roll(row, -1)
     return {"C": acc}
-
-
-def _uniform_if(x):
-    out = np.zeros((64, 64), "float32")
-    rows = min(64, -(-x["n"] // 16) * 16)
-    out[:rows] = x["A"][:rows, ::-1]
-    return {"C": out}
-
-
-def _if_in_body(x):
-    out = np.zeros((64, 64), "float32")
-    out[: x["n"]] = x["A"][: x["n"], ::-1]
-    return {"C": out}
 
 
 CASES = [
@@ -362,7 +266,7 @@ CASES = [
     Case(
         "column_sum",
         lambda: column_sum,
-        lambda r: _one("A", r, 64, 128),
+        lambda r: one("A", r, 64, 128),
         lambda x: {"B": x["A"].sum(0)},
         Pipelined(),
         "only the sum is carried; the loads that feed it are not",
@@ -395,7 +299,7 @@ CASES = [
     Case(
         "prefix_sum",
         lambda: prefix_sum,
-        lambda r: _one("A", r, 64, 64),
+        lambda r: one("A", r, 64, 64),
         lambda x: {"B": np.cumsum(x["A"], axis=0, dtype="float32")},
         Pipelined(),
         "the running sum is carried in a register and must keep one version; the loads are free",
@@ -403,7 +307,7 @@ CASES = [
     Case(
         "in_place_recurrence",
         lambda: in_place_recurrence,
-        lambda r: _one("A", r, 33, 64),
+        lambda r: one("A", r, 33, 64),
         _in_place,
         Declined("loop.carried_loads"),
         "iteration k reads from global memory what iteration k - 1 wrote there: nothing may move",
@@ -417,57 +321,17 @@ CASES = [
         "the loop's only effect is an atomic, whose order with its neighbours is not ours to change",
     ),
     Case(
-        "triangular",
-        lambda: triangular,
-        lambda r: _one("A", r, 8, 64),
-        lambda x: {"B": np.cumsum(x["A"], axis=0, dtype="float32")[:, ::-1]},
-        Pipelined(),
-        "the trip count depends on blockIdx alone: uniform in the CTA, from 1 up",
-    ),
-    Case(
-        "trip_by_thread",
-        lambda: trip_by_thread,
-        lambda r: _one("A", r, 64, 64),
-        lambda x: {"B": np.array([x["A"][: t + 1, t].sum() for t in range(64)], "float32")},
-        Declined("loop.thread_trip"),
-        "the trip count differs between threads: no barrier and no common prologue fits",
-    ),
-    Case(
-        "uniform_if",
-        lambda: uniform_if,
-        lambda r: {"A": uniform(r, 64, 64), "C": np.zeros((64, 64), "float32"), "n": 40},
-        _uniform_if,
-        Pipelined(),
-        "the guard around the loop is the same for all threads of a CTA: barriers may stand in it",
-    ),
-    Case(
-        "if_in_body",
-        lambda: if_in_body,
-        lambda r: {"A": uniform(r, 64, 64), "C": np.zeros((64, 64), "float32"), "n": 41},
-        _if_in_body,
-        Pipelined(),
-        "the body under a uniform guard: both statements keep the guard of their own iteration",
-    ),
-    Case(
         "thread_if",
         lambda: thread_if,
-        lambda r: _one("A", r, 32, 64),
+        lambda r: one("A", r, 32, 64),
         lambda x: {"B": np.where(np.arange(64) % 2 == 0, x["A"].sum(0), 0).astype("float32")},
         Pipelined(),
         "no shared memory, hence no barrier: the load may move ahead under the thread's own guard",
     ),
     Case(
-        "data_dependent_if",
-        lambda: data_dependent_if,
-        lambda r: _one("A", r, 32, 64),
-        lambda x: {"B": x["A"].max(0)[::-1]},
-        Pipelined(),
-        "the branch is inside the consumer, the copy is unconditional; best is carried, one version",
-    ),
-    Case(
         "opaque_extern",
         lambda: opaque_extern,
-        lambda r: _one("A", r, 16, 64),
+        lambda r: one("A", r, 16, 64),
         lambda x: {"C": np.sin(x["A"][:, ::-1])},
         Declined("loop.opaque_call"),
         "an extern call (not a pure one) may touch any memory: no load may cross it, so nothing overlaps",
@@ -483,7 +347,7 @@ CASES = [
     Case(
         "transpose_tiles",
         lambda: transpose_tiles,
-        lambda r: _one("A", r, 16, 128),
+        lambda r: one("A", r, 16, 128),
         lambda x: {"B": x["A"].T.copy()},
         Pipelined(),
         "tiles are independent; the copy of the next tile overlaps the store of this one",

@@ -15,11 +15,18 @@ from pipeliner.diagnostics import Why, joined
 from pipeliner.plan import KernelPlan
 
 from ..refusals import says
-from . import annotated, generated, loops, tiles
+from . import annotated, branches, generated, loops, stencils, tiles
 from .case import Case, Declined, Pipelined
 from .harness import assert_right, run
 
-CASES = [*loops.CASES, *tiles.CASES, *generated.CASES, *annotated.CASES]
+CASES = [
+    *loops.CASES,
+    *branches.CASES,
+    *tiles.CASES,
+    *stencils.CASES,
+    *generated.CASES,
+    *annotated.CASES,
+]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

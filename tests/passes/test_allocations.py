@@ -12,6 +12,8 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner.passes.prepare.allocations import give_to_blocks
 
+from .tile_product import tile_product
+
 
 @T.prim_func
 def by_statements(
@@ -25,19 +27,7 @@ def by_statements(
             P = T.alloc_shared((64, 32), "float16")
             Q = T.alloc_shared((32, 64), "float16")
             acc = T.alloc_local((64, 64), "float32")
-            for i, j in T.grid(64, 64):
-                acc[i, j] = T.float32(0)
-            for k in range(8):
-                for i, j in T.grid(64, 32):
-                    P[i, j] = A[bx * 64 + i, k * 32 + j]
-                for i, j in T.grid(32, 64):
-                    Q[i, j] = B[k * 32 + i, by * 64 + j]
-                for i, j, kk in T.grid(64, 64, 32):
-                    acc[i, j] = acc[i, j] + T.cast(P[i, kk], "float32") * T.cast(
-                        Q[kk, j], "float32"
-                    )
-            for i, j in T.grid(64, 64):
-                C[bx * 64 + i, by * 64 + j] = acc[i, j]
+            tile_product(A, B, C, P, Q, acc, bx * 64, by * 64, 8)
 
 
 @T.prim_func(s_tir=True)
@@ -53,19 +43,7 @@ def by_blocks(
                 P = T.sblock_alloc_buffer((64, 32), "float16", scope="shared")
                 Q = T.sblock_alloc_buffer((32, 64), "float16", scope="shared")
                 acc = T.sblock_alloc_buffer((64, 64), "float32", scope="local")
-                for i, j in T.grid(64, 64):
-                    acc[i, j] = T.float32(0)
-                for k in range(8):
-                    for i, j in T.grid(64, 32):
-                        P[i, j] = A[bx * 64 + i, k * 32 + j]
-                    for i, j in T.grid(32, 64):
-                        Q[i, j] = B[k * 32 + i, by * 64 + j]
-                    for i, j, kk in T.grid(64, 64, 32):
-                        acc[i, j] = acc[i, j] + T.cast(P[i, kk], "float32") * T.cast(
-                            Q[kk, j], "float32"
-                        )
-                for i, j in T.grid(64, 64):
-                    C[bx * 64 + i, by * 64 + j] = acc[i, j]
+                tile_product(A, B, C, P, Q, acc, bx * 64, by * 64, 8)
 
 
 @T.prim_func

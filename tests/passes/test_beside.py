@@ -11,6 +11,7 @@ from tvm.script import tirx as T
 import pipeliner
 
 from ..refusals import says, the
+from .tile_product import tile_product
 
 
 @T.prim_func(s_tir=True)
@@ -28,19 +29,7 @@ def behind_a_matmul(
             P = T.sblock_alloc_buffer((64, 32), "float16", scope="shared")
             Q = T.sblock_alloc_buffer((32, 64), "float16", scope="shared")
             acc = T.sblock_alloc_buffer((64, 64), "float32", scope="local")
-            for i, j in T.grid(64, 64):
-                acc[i, j] = T.float32(0)
-            for k in range(3):
-                for i, j in T.grid(64, 32):
-                    P[i, j] = A[bx * 64 + i, k * 32 + j]
-                for i, j in T.grid(32, 64):
-                    Q[i, j] = B[k * 32 + i, j]
-                for i, j, kk in T.grid(64, 64, 32):
-                    acc[i, j] = acc[i, j] + T.cast(P[i, kk], "float32") * T.cast(
-                        Q[kk, j], "float32"
-                    )
-            for i, j in T.grid(64, 64):
-                C[bx * 64 + i, j] = acc[i, j]
+            tile_product(A, B, C, P, Q, acc, bx * 64, 0, 3)
     for bz in T.thread_binding(16, thread="blockIdx.x"):
         with T.sblock("rows"):
             S = T.sblock_alloc_buffer((64,), "float32", scope="shared")

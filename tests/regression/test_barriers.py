@@ -8,6 +8,7 @@ import pytest
 import pipeliner
 
 from ..corpus.annotated import gemm, simt_gemm
+from ..corpus.branches import CASES as BRANCHES
 from ..corpus.harness import assert_right, run
 from ..corpus.loops import CASES as LOOPS
 from . import functions, gemms
@@ -43,7 +44,7 @@ def test_f7_ring_of_the_user_is_not_compacted_away() -> None:
 def test_f11_shared_traffic_under_a_uniform_condition(name: str) -> None:
     """TVM stops with "Cannot insert syncs inside condition"; ours must pipeline it, since the whole CTA
     takes the same branch."""
-    case = next(case for case in LOOPS if case.name == name)
+    case = next(case for case in BRANCHES if case.name == name)
     for n in (0, 1, 41, 64):
         inputs = {**case.inputs(np.random.default_rng(0)), "n": n}
         check(case.build(), inputs, case.reference(inputs))

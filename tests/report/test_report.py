@@ -20,13 +20,10 @@ from pipeliner.machine import MEASURED, NAMES, MachineFile, machine_for, write_m
 from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, machine_key, versions_key, workload_key
-from pipeliner.report import Chart, Series, charts, report
-from pipeliner.report.charts import ticks
+from pipeliner.report import charts, report
 from pipeliner.report.figures import Row, bytes_of, peak_flops
-from pipeliner.report.kernels import coloured
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import accelerated, cuda_target
-from pipeliner.values.origin import Origin
 from tests.refusals import refused, told
 
 H100 = accelerated(cuda_target("h100"))
@@ -214,47 +211,6 @@ def test_plots_are_files(db, tmp_path):
             assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_points_lie_where_their_values_are():
-    chart = Chart(
-        "c",
-        "c",
-        "points",
-        "x",
-        "y",
-        (Series("s", ((1.0, 1.0), (10.0, 10.0), (100.0, 100.0))),),
-        log=True,
-    )
-    root = ElementTree.fromstring(chart.svg())
-    places = [
-        (float(e.get("cx")), float(e.get("cy"))) for e in root.iter() if e.tag.endswith("circle")
-    ]
-    (x1, y1), (x2, y2), (x3, y3) = places
-    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
-    assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
-    assert y1 > y3
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0, 437, [0, 100, 200, 300, 400]), (1, 8, [2, 4, 6, 8])],
-    ids=range(3),
-)
-def test_ticks_are_round(low, high, expected):
-    assert ticks(low, high) == pytest.approx(expected)
-
-
-def test_lines_have_the_colour_of_their_stage_and_role():
-    source = 'helper\nextern "C" __global__ void k() {\n  a < b;\n  c;\n  d;\n}'
-    load = Origin(op="A", stage=0, role="producer")
-    shown = coloured(source, {3: load, 4: load, 5: Origin(op="B", stage=9)})
-    assert "helper" not in shown
-    assert (
-        '<span class="stage0 role-producer" title="A, stage 0, role producer">  a &lt; b;\n  c;</span>'
-        in shown
-    )
-    assert '<span class="stage5" title="B, stage 9">  d;</span>' in shown
-
-
 def test_what_cannot_be_reported(db, tmp_path, capsys):
     with refused("file.no_folder", WorkloadError):
         report(db, tmp_path / "none" / "r.html")
@@ -342,13 +298,6 @@ def test_experiments_of_like_names_have_files_of_their_own(mixed, tmp_path):
     assert len(set(written)) == len(written)
     names = {path.name for path in written if path.suffix == ".svg"}
     assert names == {"speed.svg", "experiment_a_b.svg", "experiment_a_b_2.svg"}
-
-
-def test_a_csv_has_its_labels_in_full():
-    label = "conv3d_2x8x14x14x64_k64_3x3x3_float16_ndhwc"
-    chart = Chart("c", "c", "bars", "x", "y", (Series("s", ((0.0, 2.0),)),), labels=(label,))
-    assert chart.csv() == f"series,x,y\ns,{label},2.0\n"
-    assert f">{label[:25]}..<" in chart.svg()
 
 
 def test_many_failures_are_counted_rather_than_listed(tmp_path):

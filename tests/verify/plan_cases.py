@@ -26,9 +26,9 @@ from pipeliner.schedules import ConvTile, DepthwiseTile, GemmTile, NaiveTile
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, Gemm, Spec, conv
 from pipeliner.targets import cuda_target
 
-from ..corpus import annotated, generated, loops, tiles
+from ..corpus import annotated, branches, generated, loops, stencils, tiles
 
-_CORPUS: Final = (loops, tiles, generated, annotated)
+_CORPUS: Final = (loops, branches, tiles, stencils, generated, annotated)
 _OF: Final = {"input": ConvInputGrad, "weight": ConvWeightGrad}
 _TILES: Final[dict[str, Any]] = {"depthwise": DepthwiseTile, "naive": NaiveTile}
 
