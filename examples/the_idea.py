@@ -41,7 +41,7 @@ def reverse(X: T.Buffer(SHAPE, "float32"), Y: T.Buffer(SHAPE, "float32")):
 
 
 # 2. Recognise: the loop, its ops in program order, what each reads and writes.
-#    The library: passes/recognise.py, passes/effects.py.
+#    The library: passes/recognise/facts.py, passes/analysis/effects.py.
 
 
 class Op(NamedTuple):
@@ -71,7 +71,7 @@ def recognise(func: tirx.PrimFunc) -> tuple[tirx.For, tirx.Var, list[Op]]:
 
 
 # 3. Dependences: who must come after whom, how many iterations later.
-#    The library: passes/dependence.py (index forms, any distance), passes/freshness.py.
+#    The library: passes/dependence/, graph.py (index forms, any distance) and privatisation.py.
 
 
 class Edge(NamedTuple):
@@ -95,7 +95,7 @@ def dependences(ops: list[Op], tile: str) -> list[Edge]:
 
 
 # 4. Schedule: when each op of an iteration starts, if one begins every II cycles.
-#    The library: passes/modulo_search.py (Rau's iterative modulo scheduling), cost/ (cycles).
+#    The library: passes/schedule/modulo_search.py (Rau's modulo scheduling), cost/ (cycles).
 
 LATENCY = {"load": 450, "use": 40}  # cycles from an op's start to when its result may be used
 BUSY = {"load": 300, "use": 40}  # cycles for which it keeps its pipe: memory; the threads
@@ -126,7 +126,7 @@ def schedule(ops: list[Op], edges: list[Edge]) -> Plan:
 
 
 # 5. Expand: prologue, steady state, epilogue; the tile becomes a ring of slots.
-#    The library: passes/expand.py, passes/rings.py, for any number of stages and any trip count.
+#    The library: passes/expand/rewrite.py, rings.py, for any number of stages and any trip count.
 
 
 def at_iteration(stmt: tirx.Stmt, i: tirx.Expr, loop: tirx.For, tile: tirx.Var, ring: tirx.Var):
@@ -190,7 +190,7 @@ def expand(func: tirx.PrimFunc, plan: Plan) -> tirx.PrimFunc:
 
 
 # 6. Lower to CUDA: TVM's passes, less those that would place barriers a second time.
-#    The library: passes/lower.py; passes/sync.py decides which barriers are needed at all.
+#    The library: passes/lower.py; passes/sync/synchronise.py decides which barriers are needed.
 
 
 def lowering():

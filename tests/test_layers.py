@@ -141,3 +141,14 @@ def test_no_cuda_text_with_a_loop_or_barrier() -> None:
         and CUDA_CONTROL.search(node.value)
     ]
     assert found == []
+
+
+FILE = re.compile(r"(?<![\w./-])(?:passes|pipeliner|schedules)/[\w/]*\w\.py\b")
+
+
+def test_files_that_code_speaks_of_are_there() -> None:
+    """Also in comments, which no import holds to."""
+    paths = [*(module.path for module in MODULES.values()), *(ROOT / "examples").glob("*.py")]
+    named = {(path.name, one) for path in paths for one in FILE.findall(path.read_text())}
+    assert len(named) > 20
+    assert {(path, one) for path, one in named if not (ROOT / one).exists()} == set()

@@ -10,7 +10,7 @@ A swizzled box is at most 128 bytes wide; wider tiles are several column blocks 
 each. What is outside the tensor is filled with zero, so a copy's mask must say exactly that of each
 element. If the mask also has a condition on the whole tile, the tile is read from outside the
 tensor where that fails. Pixels of an implicit-GEMM operand A are a box if a tile ends with rows or
-images (``patches``); all others are loaded in im2col mode, whose instruction also takes an offset.
+images (``windows``); all others are loaded in im2col mode, whose instruction also takes an offset.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
 cp.async.bulk.tensor.

@@ -154,7 +154,7 @@ class _Sums:
         there = list(self.store.indices)
         first = tirx.BufferLoad(self.store.buffer, there)
         return block(
-            "held",
+            "in_register",
             seq(
                 tirx.BufferStore(self.register, first, [i32(0)]),
                 loops,

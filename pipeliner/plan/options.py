@@ -1,7 +1,7 @@
 """What an option of a request is: its check, its text on a command line, and how common it is.
 
 ``Request`` declares each option once, as a field: its type, default, check and help. Signatures,
-flags, JSON and the tables of the documentation follow from that, or are held against it by a test.
+flags, JSON and the tables of the documentation follow from that, or are compared with it by a test.
 """
 
 from __future__ import annotations
