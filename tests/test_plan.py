@@ -23,6 +23,7 @@ from pipeliner.plan import (
     SmemPlan,
     SyncPlan,
 )
+from pipeliner.values.op import Op
 from tests.refusals import refused
 
 RING = RingPlan("A_shared", "shared", 3, 4096, ("A_shared",), ("mma",))
@@ -31,8 +32,8 @@ LOOP = LoopPlan(
     "64",
     True,
     ops=(
-        OpPlan("A_shared", "copy", "A_shared", "l2", 600, 100),
-        OpPlan("mma", "mma", "C_update", "tensor", 400, 400, cycle=700, stage=2, order=1),
+        OpPlan(Op("A_shared"), "copy", "A_shared", "l2", 600, 100),
+        OpPlan(Op("mma"), "mma", "C_update", "tensor", 400, 400, cycle=700, stage=2, order=1),
     ),
     edges=(EdgePlan("A_shared", "mma", "RAW", "A_shared", 0, "cp.async group"),),
     rings=(RING,),
@@ -53,12 +54,14 @@ PLAN = KernelPlan(
 names = st.text("abcAB_.019", min_size=1, max_size=8)
 numbers = st.integers(0, 1 << 20)
 texts = st.text(max_size=12)
+ops = st.sampled_from([Op("A"), Op("A", "load"), Op("A", chunk=1), Op("C", "a", k_step=3)])
 
 
 def instances(cls, /, **fields):
     """Random values of a plan's dataclass; ``fields`` where the type alone says too little."""
     hints = {field.name: field.type for field in dataclasses.fields(cls)}
     simple = {"str": texts, "int": numbers, "bool": st.booleans(), "tuple[str, ...]": strings}
+    simple |= {"Op": ops, "tuple[Op, ...]": tuples(ops)}
     drawn = {name: simple[hint] for name, hint in hints.items() if hint in simple}
     return st.builds(cls, **{**drawn, **fields})
 

@@ -20,6 +20,7 @@ so that its loads can be issued iterations ahead. ``direct``: the op stays as it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import tvm_ffi
@@ -28,7 +29,9 @@ from tvm.ir import Range
 
 from ...diagnostics import Reason, Why
 from ...errors import LoweringError
+from ...mechanisms.copies import copy_ops, streamed_ops
 from ...plan import CopyPlan, KernelPlan
+from ...values.op import Op
 from ..analysis.effects import WRITE, effects
 from ..ir.indexing import is_uniform
 from ..ir.kernels import with_block, with_bodies
@@ -39,11 +42,10 @@ from ..ir.nodes import (
     Stmt,
     Var,
     block,
-    chunk_name,
     const_int,
     dtype_bytes,
     i32,
-    op_name,
+    op_of,
     op_stmt,
     seq,
     statements,
@@ -75,20 +77,20 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
         body = node.body
         realize = body if isinstance(body, SBlockRealize) else None
         ops = statements(body if realize is None else realize.block.body)
-        names = {op_name(op) for op in ops}
+        names = {str(op_of(stmt) or "") for stmt in ops}
         if not names & (copies.keys() | streamed):
             return node
         written = frozenset(effects(body).buffers(WRITE) if names & (streamed | staged) else ())
         made: list[Stmt] = []
         buffers: list[Buffer] = []
-        for op in ops:
-            name = op_name(op) or ""
+        for stmt in ops:
+            name = str(op_of(stmt) or "")
             if name in copies:
-                new, added = _lower(name, op.body, copies[name], written, analyzer, node.loop_var)
+                new, added = _lower(copies[name], stmt.body, written, analyzer, node.loop_var)
             elif name in streamed:
-                new, added = _stream(name, op.body, written)
+                new, added = _stream(name, stmt.body, written)
             else:
-                new, added = [op], []
+                new, added = [stmt], []
             made += new
             buffers += added
         return _with_ops(node, realize, made, buffers)
@@ -98,13 +100,13 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
 
 
 def _streamed(plan: KernelPlan) -> set[str]:
-    """Return the ops whose own loads have a register ring, ``<op>.load``, in the plan."""
+    """Return the statements whose own loads have a register ring in the plan."""
     return {
-        ring.buffer.removesuffix(".load")
+        ring.load.statement
         for loop in plan.loops
         if loop.pipelined
         for ring in loop.rings
-        if ring.buffer.endswith(".load")
+        if ring.load is not None
     }
 
 
@@ -129,51 +131,54 @@ def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) 
         as_cp_async(name, stmt, analyzer)
     except LoweringError as err:
         no_cp_async = err.reason.why
-    return no_cp_async, "" if split_loads(name, stmt, written) else NO_SHARE
+    load, _ = streamed_ops(name)
+    return no_cp_async, "" if split_loads(load, stmt, written) else NO_SHARE
 
 
 def _lower(
-    name: str,
-    stmt: Stmt,
     plan: CopyPlan,
+    stmt: Stmt,
     written: frozenset[Buffer],
     analyzer: Any,
     step: Var,
 ) -> tuple[list[Stmt], list[Buffer]]:
+    ops = copy_ops(plan)
     if plan.mechanism == "cp_async":
-        copied = as_cp_async(name, stmt, analyzer, [step], plan.cache)
-        return _in_chunks(name, copied, plan.chunks), []
-    halves = split_loads(name, stmt, written)
+        return _in_chunks(ops, as_cp_async(plan.op, stmt, analyzer, [step], plan.cache)), []
+    load, store = ops
+    halves = split_loads(load, stmt, written)
     if halves is None:
-        raise LoweringError("copy.by_registers", copy=name, why=NO_SHARE)
-    load, store, buffers = halves
-    return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
+        raise LoweringError("copy.by_registers", copy=plan.op, why=NO_SHARE)
+    loads, stores, buffers = halves
+    return [op_stmt(load, loads), op_stmt(store, stores)], buffers
 
 
-def _in_chunks(name: str, stmt: Stmt, chunks: int) -> list[Stmt]:
-    """Return ``stmt`` split into as many ops of equal rounds; one of them keeps the name."""
-    if chunks == 1:
-        return [op_stmt(name, stmt)]
+def _in_chunks(ops: Sequence[Op], stmt: Stmt) -> list[Stmt]:
+    """Return ``stmt`` split into ``ops`` of equal rounds."""
+    if len(ops) == 1:
+        return [op_stmt(ops[0], stmt)]
     rounds = const_int(stmt.extent) if isinstance(stmt, tirx.For) else None
-    if rounds is None or rounds % chunks or const_int(stmt.min) != 0:
-        raise LoweringError("copy.chunks", copy=name, chunks=chunks, rounds=rounds or 1)
-    each = rounds // chunks
+    if rounds is None or rounds % len(ops) or const_int(stmt.min) != 0:
+        copy = ops[0].statement
+        raise LoweringError("copy.chunks", copy=copy, chunks=len(ops), rounds=rounds or 1)
+    each = rounds // len(ops)
     made: list[Stmt] = []
-    for chunk in range(chunks):
+    for chunk, op in enumerate(ops):
         var = Var(str(stmt.loop_var.name), str(stmt.loop_var.ty))
         body = substitute(stmt.body, {stmt.loop_var: var + chunk * each})
         loop = tirx.For(var, i32(0), i32(each), stmt.kind, body)
-        made.append(op_stmt(chunk_name(name, chunk), loop))
+        made.append(op_stmt(op, loop))
     return made
 
 
 def _stream(name: str, stmt: Stmt, written: frozenset[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
     """Return a statement split into its loads and the rest; unsplit if that is impossible."""
-    halves = split_loads(name, stmt, written)
+    load, use = streamed_ops(name)
+    halves = split_loads(load, stmt, written)
     if halves is None:
-        return [op_stmt(name, stmt)], []
-    load, use, buffers = halves
-    return [op_stmt(f"{name}.load", load), op_stmt(name, use)], buffers
+        return [op_stmt(use, stmt)], []
+    loads, rest, buffers = halves
+    return [op_stmt(load, loads), op_stmt(use, rest)], buffers
 
 
 def _with_ops(node: Any, realize: Any, ops: list[Stmt], buffers: list[Buffer]) -> Any:

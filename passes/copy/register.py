@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
+from ...values.op import Op
 from ..ir.indexing import conjunction, is_uniform
 from ..ir.nodes import (
     Buffer,
@@ -47,23 +48,24 @@ REGISTER_LIMIT: Final = 128
 class _Stage:
     """The register buffers made for one statement, and where the next element of each load goes."""
 
-    name: str
+    load: Op
     may_load: Callable[[Any], bool]
     buffers: list[Buffer] = field(default_factory=list)
 
 
 def split_loads(
-    name: str, stmt: Stmt, written: Collection[Buffer]
+    op: Op, stmt: Stmt, written: Collection[Buffer]
 ) -> tuple[Stmt, Stmt, list[Buffer]] | None:
     """Return the global loads of ``stmt``, the rest, and the registers; None if inseparable.
 
-    ``written``: buffers that the loop writes; loads from them stay where they are.
+    ``op``: the loads, which the registers are named after. ``written``: buffers that the loop
+    writes; loads from them stay where they are.
     """
 
     def may_load(load: Any) -> bool:
         return is_global(load.source) and load.source not in written
 
-    stage = _Stage(name, may_load)
+    stage = _Stage(op, may_load)
     halves = _split(stmt, [], stage)
     if halves is None or not stage.buffers:
         return None
@@ -156,7 +158,7 @@ def _split_store(
     loads, value = [], store.value
     for unit in units:
         suffix = f"_{len(stage.buffers)}" if stage.buffers else ""
-        register = buffer([count], str(unit.ty), f"{stage.name}.load{suffix}", "local")
+        register = buffer([count], str(unit.ty), f"{stage.load}{suffix}", "local")
         stage.buffers.append(register)
         loads.append(tirx.BufferStore(register, unit, [index]))
         value = _replace(value, unit, tirx.BufferLoad(register, [index]))

@@ -29,7 +29,7 @@ from ...diagnostics import Reason
 from ..analysis.effects import BOTH, READ, WRITE, Effect, Effects, effects
 from ..analysis.memory import Memories, byte_span
 from ..analysis.op_kinds import classify, is_global_load
-from ..ir.nodes import Buffer, are_chunks, is_global, is_private
+from ..ir.nodes import Buffer, is_global, is_private
 from ..ir.op_form import OpLoop, op_loop
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .privatisation import why_carried
@@ -58,7 +58,7 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     ``op_form.thread_extents``). Without it any outer variable may differ between threads, which
     only adds edges.
 
-    Nodes are op names with ``index`` (program order), ``kind``, ``reads`` and ``writes`` (buffer
+    Nodes are ops with ``index`` (program order), ``kind``, ``reads`` and ``writes`` (buffer
     names), ``is_async`` and ``is_global_load``. Edges have ``kind``, ``buffer`` and ``distance``.
     The graph has ``rings`` (name -> buffer), ``carried`` (reasons by name, for buffers of the body
     that may carry values), ``outer`` (names of other buffers written) and ``trip``. Raises
@@ -196,7 +196,7 @@ def _add_memory_edges(
                     a, b = having[one][src], having[other][dst]
                     if not a or not b or buf in in_order.get((src, dst), ()):
                         continue
-                    if kind == "WAW" and are_chunks(ops[src], ops[dst]):
+                    if kind == "WAW" and ops[src].is_chunk_beside(ops[dst]):
                         continue  # of one copy, which stores every element once
                     for distance in _distances(
                         a, b, src < dst, moves, form.trip, carried=buf not in fresh

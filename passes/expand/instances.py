@@ -27,6 +27,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ...diagnostics import Reason
 from ...errors import PlanError
 from ...plan import LoopPlan, OpPlan
+from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..ir.iteration import Iteration
 from ..ir.nodes import (
@@ -77,7 +78,7 @@ class _Op:
     groups: int = 0
 
     @property
-    def name(self) -> str:
+    def name(self) -> Op:
         return self.plan.name
 
     @property
@@ -105,7 +106,7 @@ class Instances:
         self._groups = commit_points(ordered, copies, plan)
         self._waits = wait_counts(ordered, self._groups, plan)
         self._wgmma_left = wgmma_wait_counts(ordered, self._issues(), plan)
-        self._emitted: set[str] = set()
+        self._emitted: set[Op] = set()
         self._by_proxy = any(op.by_proxy for op in self._ops)
 
     def step(self, at: StepIterations, phase: str, guarded: bool = True) -> list[Stmt]:
@@ -118,7 +119,7 @@ class Instances:
             if op.name in self._groups:
                 call = tirx.Evaluate(T.ptx.cp.async_.commit_group())
                 origin = _origin(op.plan, phase, "" if iteration is None else str(iteration))
-                origin = replace(origin, op=f"{op.name}.commit", kind="commit")
+                origin = replace(origin, op=op.name.adding("commit"), kind="commit")
                 items.append((None, None, with_origin(origin, call)))
         return _merge(items)
 
@@ -146,12 +147,12 @@ class Instances:
         empty = empty_behind(ordered, self._groups, [op.name for op in late])
         call = tirx.Evaluate(T.ptx.cp.async_.wait_group(empty))
         origin = replace(_origin(late[0].plan, "epilogue"), kind="wait", stage=self._last)
-        return [with_origin(replace(origin, op=f"{late[0].name}.drain"), call)]
+        return [with_origin(replace(origin, op=late[0].name.adding("drain")), call)]
 
     def finish(self) -> list[Stmt]:
         """Return the wait behind the loop for wgmma that its steps leave in flight."""
         return [
-            self._finished(op, 0, replace(_origin(op.plan, "epilogue"), op=f"{op.name}.drain"))
+            self._finished(op, 0, replace(_origin(op.plan, "epilogue"), op=op.name.adding("drain")))
             for op in self._ops
             if op.name in self._wgmma_left
         ]
@@ -161,12 +162,12 @@ class Instances:
         call = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(left))
         return with_origin(origin, op_stmt(origin.op, call))
 
-    def _issues(self) -> dict[str, list[str]]:
+    def _issues(self) -> dict[Op, list[Op]]:
         """Return for each wait for wgmma all earlier ops of the program that commit groups."""
         committed = {op.name: op.groups for op in self._ops if op.groups}
         waits = {op.name for op in self._ops if op.plan.kind == "mma_wait"}
-        found: dict[str, list[str]] = {}
-        before: list[str] = []
+        found: dict[Op, list[Op]] = {}
+        before: list[Op] = []
         for name in self._form.names:
             if name in waits and before:
                 found[name] = list(before)
@@ -227,9 +228,9 @@ class Instances:
         It stands before the barrier.
         """
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
-        return with_origin(replace(origin, op=f"{origin.op}.fence", kind="fence"), fence)
+        return with_origin(replace(origin, op=origin.op.adding("fence"), kind="fence"), fence)
 
-    def _awaited(self, wait: str, at: Iteration) -> list[Place]:
+    def _awaited(self, wait: Op, at: Iteration) -> list[Place]:
         """Return the slots that copies of iteration ``at`` fill and ``wait`` waits for."""
         names = dict.fromkeys(edge.buffer for edge in self._plan.edges if edge.dst == wait)
         depths = {ring.buffer: ring.depth for ring in self._plan.rings if ring.depth > 1}

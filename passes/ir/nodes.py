@@ -19,10 +19,11 @@ from tvm.tirx import ForKind, IterVar
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.buffer import is_buffer_var
 
+from ...values.op import Op as LoopOp
 from ...values.origin import ORIGIN_ATTR, Origin
 
 OP_ATTR: Final = "pipeliner.op"
-"""Key of the AttrStmt around each op of a pipelined body; its value is the op's name."""
+"""Key of the AttrStmt around each op of a pipelined body; its value is what the op prints as."""
 
 CONSTANTS: Final = frozenset({tirx.IntImm, tirx.FloatImm, StringImm})
 """Types of nodes without children, which visitors meet most often and need not enter."""
@@ -138,14 +139,14 @@ def buffer(
     )
 
 
-def op_stmt(name: str, body: Stmt) -> Stmt:
-    """Return ``body`` marked as the op ``name`` of a pipelined loop."""
-    return tirx.AttrStmt(StringImm(name), OP_ATTR, StringImm(name), body)
+def op_stmt(op: LoopOp, body: Stmt) -> Stmt:
+    """Return ``body`` marked as the op ``op`` of a pipelined loop."""
+    return tirx.AttrStmt(StringImm(str(op)), OP_ATTR, StringImm(str(op)), body)
 
 
 def with_origin(origin: Origin, body: Stmt) -> Stmt:
     """Return ``body`` marked as coming from ``origin``."""
-    return tirx.AttrStmt(StringImm(origin.op), ORIGIN_ATTR, StringImm(origin.text), body)
+    return tirx.AttrStmt(StringImm(str(origin.op)), ORIGIN_ATTR, StringImm(origin.text), body)
 
 
 def origin_of(stmt: Stmt) -> Origin | None:
@@ -155,22 +156,10 @@ def origin_of(stmt: Stmt) -> Origin | None:
     return None
 
 
-def chunk_name(op: str, chunk: int) -> str:
-    """Return the name of one of the ops that a copy was split into."""
-    return f"{op}.{chunk}"
-
-
-def are_chunks(a: str, b: str) -> bool:
-    """Whether two ops are different chunks of one copy."""
-    base, _, part = a.rpartition(".")
-    other, _, second = b.rpartition(".")
-    return base == other and part.isdigit() and second.isdigit() and part != second
-
-
-def op_name(stmt: Stmt) -> str | None:
-    """Return the name of an op statement, else None."""
+def op_of(stmt: Stmt) -> LoopOp | None:
+    """Return the op that ``stmt`` is marked as, else None."""
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == OP_ATTR:
-        return str(stmt.value.value)
+        return LoopOp.parse(str(stmt.value.value))
     return None
 
 
@@ -290,7 +279,7 @@ __all__ = [
     "is_private",
     "is_shared",
     "loop",
-    "op_name",
+    "op_of",
     "op_stmt",
     "operators",
     "origin_of",

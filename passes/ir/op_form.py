@@ -21,7 +21,8 @@ from tvm.s_tir import SBlockRealize
 from tvm.tirx import ForKind
 
 from ...errors import PlanError
-from .nodes import Buffer, Expr, Stmt, const_int, op_name, statements, walk
+from ...values.op import Op
+from .nodes import Buffer, Expr, Stmt, const_int, op_of, statements, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class OpLoop:
 
     node: Any
     block: Any
-    ops: tuple[tuple[str, Stmt], ...]
+    ops: tuple[tuple[Op, Stmt], ...]
     allocs: tuple[Buffer, ...]
 
     @property
@@ -49,8 +50,8 @@ class OpLoop:
         return const_int(self.node.extent)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The ops' names in program order."""
+    def names(self) -> tuple[Op, ...]:
+        """The ops without their statements, in program order."""
         return tuple(name for name, _ in self.ops)
 
     def buffer_names(self) -> dict[Buffer, str]:
@@ -78,11 +79,11 @@ def op_loop(node: Any) -> OpLoop | None:
         if block.iter_vars or block.init is not None or const_int(body.predicate) != 1:
             return None
         body = block.body
-    named = [(op_name(stmt), stmt) for stmt in statements(body)]
-    if any(name is None for name, _ in named):
+    marked = [(op_of(stmt), stmt) for stmt in statements(body)]
+    ops = tuple((op, stmt) for op, stmt in marked if op is not None)
+    if len(ops) != len(marked):
         return None
-    ops = tuple((str(name), stmt) for name, stmt in named)
-    if len({name for name, _ in ops}) != len(ops):
+    if len({op for op, _ in ops}) != len(ops):
         raise PlanError("schedule.op_names", loop=str(node.loop_var.name))
     return OpLoop(node, block, ops, tuple(block.alloc_buffers) if block is not None else ())
 

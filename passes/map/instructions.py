@@ -27,6 +27,7 @@ from ...diagnostics import TEXT, Reason, Why
 from ...errors import LoweringError
 from ...mechanisms.table import moved_by
 from ...plan import CopyPlan, KernelPlan
+from ...values.op import Op
 from ..analysis.accesses import event
 from ..analysis.cta_order import leaves, ordered
 from ..analysis.effects import effects
@@ -49,7 +50,7 @@ from ..ir.nodes import (
     const_int,
     i32,
     is_shared,
-    op_name,
+    op_of,
     op_stmt,
     seq,
     statements,
@@ -174,9 +175,9 @@ def bind_ranges(body: Stmt, analyzer: Any) -> None:
 
 def _map(stmt: Stmt, scope: Scope) -> Stmt:
     """Return ``stmt`` of the tile function as one thread runs it."""
-    name = op_name(stmt)
-    if name is not None:
-        return _map_op(name, stmt.body, scope)
+    op = op_of(stmt)
+    if op is not None:
+        return _map_op(op, stmt.body, scope)
     if isinstance(stmt, tirx.SeqStmt):
         return seq(*[_map(part, scope) for part in stmt.seq])
     nest = as_nest(stmt)
@@ -234,21 +235,21 @@ def _map_block(stmt: Any, scope: Scope) -> Stmt:
         layout = scope.layouts.get(buf, ROW_MAJOR)
         allocs.append(layout.buffer_for(buf) if fragment is None else fragment.registers)
     for part in statements(stmt.block.body):
-        allocs.extend(scope.matmuls.get(op_name(part) or "", ((), ()))[1])
+        allocs.extend(scope.matmuls.get(op_of(part) or "", ((), ()))[1])
     return _with_block(stmt, inner, allocs)
 
 
-def _map_op(name: str, stmt: Stmt, scope: Scope) -> Stmt:
+def _map_op(op: Op, stmt: Stmt, scope: Scope) -> Stmt:
     """Return one op of a pipelined loop; a matmul becomes the ops of its fragment steps."""
-    if name in scope.matmuls:
-        return _guarded(stmt, scope.matmuls[name][0])
+    if op in scope.matmuls:
+        return _guarded(stmt, scope.matmuls[op][0])
     nest = as_nest(stmt)
     if nest is None:
-        return op_stmt(name, _map(stmt, scope))
-    copy_plan = next((copy for copy in scope.plan.copies if copy.op == name), None)
+        return op_stmt(op, _map(stmt, scope))
+    copy_plan = next((copy for copy in scope.plan.copies if copy.op == op.statement), None)
     if copy_plan is not None and moved_by(copy_plan).moves_boxes:
-        return op_stmt(name, _boxes(nest, copy_plan, scope))
-    return op_stmt(name, map_nest(nest, copy_plan, scope))
+        return op_stmt(op, _boxes(nest, copy_plan, scope))
+    return op_stmt(op, map_nest(nest, copy_plan, scope))
 
 
 def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
@@ -302,7 +303,14 @@ def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
     guard = nest.predicate[0]
     for part in nest.predicate[1:]:
         guard = tirx.And(guard, part)
-    return seq(*[op_stmt(str(op_name(op)), tirx.IfThenElse(guard, op.body, None)) for op in ops])
+    return seq(
+        *[
+            op_stmt(op, tirx.IfThenElse(guard, stmt.body, None))
+            for stmt in ops
+            for op in [op_of(stmt)]
+            if op is not None
+        ]
+    )
 
 
 def _map_bound(func: Any, facts: Facts, plan: KernelPlan) -> Any:
@@ -320,8 +328,8 @@ def _map_bound(func: Any, facts: Facts, plan: KernelPlan) -> Any:
     scope = Scope(plan, Threads(var, facts.info.threads, analyzer))
 
     def visit(stmt: Any) -> Any:
-        name = op_name(stmt)
-        return _map_op(name, stmt.body, scope) if name is not None and name in wanted else stmt
+        op = op_of(stmt)
+        return _map_op(op, stmt.body, scope) if op is not None and op in wanted else stmt
 
     body = tvm_ffi.structural_map(func.body, [(tirx.AttrStmt, visit)], order="pre")
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)

@@ -24,7 +24,7 @@ cp.async.bulk.wait_group, async proxy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tvm import tirx
 from tvm.script import tirx as T
@@ -34,6 +34,7 @@ from ...errors import LoweringError
 from ...instructions.wgmma import ROWS, WARPGROUP
 from ...mechanisms.stores import filled_together
 from ...plan import CONSUMER, StorePlan
+from ...values.op import Op
 from ...values.origin import Origin, Place
 from ..copy.layouts import ATOM_BYTES, CHUNK_BYTES, by_row
 from ..copy.tensor_maps import TensorMap, tiled_map
@@ -294,10 +295,10 @@ def _wait(in_flight: int) -> Stmt:
     return tirx.Evaluate(T.ptx["cp.async.bulk.wait_group.read"](in_flight))
 
 
-def _told(plan: StorePlan, kind: str, stmt: Stmt) -> Stmt:
+def _told(plan: StorePlan, kind: Literal["store", "wait", "barrier", "fence"], stmt: Stmt) -> Stmt:
     """Return ``stmt`` with its origin."""
-    name = plan.op if kind == "store" else f"{plan.op}.{kind}"
+    op = Op.parse(plan.op)
+    if kind != "store":
+        op = op.wait() if kind == "wait" else op.adding(kind)
     places = (Place(f"{plan.dst}_staged"),)
-    return with_origin(
-        Origin(op=name, kind=kind, block=plan.op, role=CONSUMER, places=places), stmt
-    )
+    return with_origin(Origin(op=op, kind=kind, block=plan.op, role=CONSUMER, places=places), stmt)

@@ -112,7 +112,7 @@ def _mapped(
         padded = frozenset(tile for tile in operands if asked.get(str(tile.name)) == PADDED)
         return map_simt(matmul, op, threads, by_row, padded - by_row)
     if by.warpgroup_wide:
-        return map_wgmma(matmul, op, threads, waits=not plan.roles)
+        return map_wgmma(matmul, op, threads, specialised=bool(plan.roles))
     rotated = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
     return map_mma(matmul, op, threads, by_row, rotated - by_row)
 

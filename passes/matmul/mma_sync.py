@@ -20,6 +20,7 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ...instructions.ops import k_steps
 from ...plan import MatmulPlan
 from ...values.elements import element
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, op_stmt, seq, unrolled
@@ -49,16 +50,16 @@ def map_mma(
     inner = plan.k_step // warp.k
     ops: list[Stmt] = []
     buffers: list[Buffer] = []
-    for step in range(plan.steps):
-        name = f"{plan.op}.k{step}"
+    for step, named in enumerate(k_steps(plan)):
         a = buffer([inner * warp.ti * 4], "uint32", f"{matmul.a.buffer.name}_frag_k{step}", "local")
         b = buffer([inner * warp.tj * 2], "uint32", f"{matmul.b.buffer.name}_frag_k{step}", "local")
         parts = [(step * inner + part, part) for part in range(inner)]
         ops += [
-            op_stmt(f"{name}.a", seq(*[load_a(warp, a, k, part) for k, part in parts])),
-            op_stmt(f"{name}.b", seq(*[load_b(warp, b, k, part) for k, part in parts])),
+            op_stmt(named.a, seq(*[load_a(warp, a, k, part) for k, part in parts])),
+            op_stmt(named.b, seq(*[load_b(warp, b, k, part) for k, part in parts])),
             op_stmt(
-                name, seq(*[_multiply(warp, fragment.registers, a, b, part) for _, part in parts])
+                named.multiply,
+                seq(*[_multiply(warp, fragment.registers, a, b, part) for _, part in parts]),
             ),
         ]
         buffers += [a, b]

@@ -24,6 +24,7 @@ from tvm import tirx
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
+from ...instructions.ops import k_steps
 from ...plan import MatmulPlan
 from ..copy.layouts import CHUNK_BYTES, ROW_MAJOR, Swizzle, by_group, by_padding, by_row
 from ..ir.nodes import (
@@ -251,8 +252,7 @@ def map_simt(
     fragment = thread.fragment()
     ops: list[Stmt] = []
     buffers: list[Buffer] = []
-    for step in range(plan.steps):
-        name = f"{plan.op}.k{step}"
+    for step, named in enumerate(k_steps(plan)):
         a, b = (
             buffer(
                 [side.count * plan.k_step],
@@ -263,9 +263,9 @@ def map_simt(
             for side in (thread.a, thread.b)
         )
         ops += [
-            op_stmt(f"{name}.a", thread.load(thread.a, a, step)),
-            op_stmt(f"{name}.b", thread.load(thread.b, b, step)),
-            op_stmt(name, thread.multiply(fragment.registers, a, b)),
+            op_stmt(named.a, thread.load(thread.a, a, step)),
+            op_stmt(named.b, thread.load(thread.b, b, step)),
+            op_stmt(named.multiply, thread.multiply(fragment.registers, a, b)),
         ]
         buffers += [a, b]
     return Mapped(fragment, thread.layouts, tuple(ops), tuple(buffers))

@@ -44,6 +44,7 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError, PlanError
+from ...instructions.ops import wgmma_ops
 from ...instructions.wgmma import ROWS, WARPGROUP, must_transpose
 from ...plan import MatmulPlan
 from ...values.elements import element, operands_of
@@ -68,11 +69,14 @@ _INTEGERS: Final = tuple(one.operand for one in operands_of("wgmma") if "int32" 
 _CORE_ROWS: Final = 8
 
 
-def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool = False) -> Mapped:
+def map_wgmma(
+    matmul: Matmul, plan: MatmulPlan, threads: Threads, *, specialised: bool = True
+) -> Mapped:
     """Return the ops, layouts and accumulator fragment of ``matmul`` on wgmma.
 
-    ``waits``: add an op that waits for the group.
+    ``specialised``: a producer warp copies, and the consumers' loop waits for the group.
     """
+    issue, *waits = wgmma_ops(plan, specialised=specialised)
     if plan.swap_ab:
         matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
@@ -80,14 +84,12 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
     buffers = () if left is None else left.buffers
     if plan.promoted:
         partial = tile.partial()
-        op = op_stmt(plan.op, tile.multiply_promoted(left, partial))
+        op = op_stmt(issue, tile.multiply_promoted(left, partial))
         return Mapped(tile.fragment(), tile.column_blocks, (op,), (*buffers, partial))
     multiplied = tile.multiply() if left is None else tile.multiply_from_registers(left)
-    ops = [op_stmt(plan.op, multiplied)]
-    if waits:
-        done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
-        ops.append(op_stmt(f"{plan.op}.mma_wait", done))
-    return Mapped(tile.fragment(), tile.column_blocks, tuple(ops), buffers)
+    done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
+    ops = (op_stmt(issue, multiplied), *(op_stmt(wait, done) for wait in waits))
+    return Mapped(tile.fragment(), tile.column_blocks, ops, buffers)
 
 
 def _transposed(plan: MatmulPlan) -> MatmulPlan:

@@ -19,6 +19,7 @@ from tvm import tirx
 from ...diagnostics import Reason, Why
 from ...machine import WARP
 from ...values.facts import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
+from ...values.op import Op
 from ..analysis.effects import WRITE, effects
 from ..analysis.uniform import Uniformity
 from ..ir.kernels import bodies, thread_tag, with_block, with_bodies
@@ -189,22 +190,23 @@ class LoopFinder:
 
     def _op(self, stmt: Stmt, written: frozenset[Buffer]) -> tuple[Stmt, _Info]:
         name = self._unique(hint(stmt))
+        op = op_stmt(Op(name), stmt)
         nest = as_nest(stmt)
         unbound = nest is not None and not uses(stmt, self.threads)
         if unbound and nest is not None:
             copy = as_copy(nest)
             if copy is not None and copy.order:
                 self.ops[name] = copy
-                return op_stmt(name, stmt), copy_info(name, copy, self.read, self.ranges)
+                return op, copy_info(name, copy, self.read, self.ranges)
             matmul = as_matmul(nest)
             if matmul is not None:
                 self.ops[name] = matmul
-                return op_stmt(name, stmt), matmul_info(name, matmul)
+                return op, matmul_info(name, matmul)
         threads = math.prod(self.threads.values()) if self.threads else 1
         bound = bound_copy(name, stmt, threads, written, self.read, self.ranges)
         if bound is not None:
-            return op_stmt(name, stmt), bound
-        return op_stmt(name, stmt), statement_info(name, stmt, threads, written, bound=not unbound)
+            return op, bound
+        return op, statement_info(name, stmt, threads, written, bound=not unbound)
 
     def _with_k_tail(self, info: _Info, ops: Sequence[tuple[Stmt, _Info]], loop: Any) -> _Info:
         """Return a matmul's description with what the last iteration of ``loop`` has of K."""

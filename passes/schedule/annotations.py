@@ -24,12 +24,13 @@ from ...errors import InternalError, PlanError, ScheduleRefused
 from ...machine import Machine
 from ...plan import EdgePlan, LoopPlan, RingPlan
 from ...plan.request import Request
+from ...values.op import Op
 from ..ir.nodes import buffer_bytes, const_int, has, statements, walk
 from ..ir.op_form import OpLoop, op_loop
 from ..sync.waits import insert_waits
 from .modulo import edge_plans, register_unroll
 from .modulo_verify import verify, versions_needed
-from .op_costs import base_name, op_costs
+from .op_costs import op_costs
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -96,12 +97,12 @@ def async_statements(loop: Any) -> frozenset[str]:
     """
     form = _form(loop)
     wanted = set(_integers(loop, ASYNC)) if ASYNC in loop.annotations else set()
-    return frozenset(name for name, (stage, _) in _entries(form)[0].items() if stage in wanted)
+    return frozenset(op for op, (stage, _) in _entries(form)[0].items() if stage in wanted)
 
 
 def staged_statements(loop: Any) -> frozenset[str]:
     """Return the statements of a loop in op form whose copies are staged through registers."""
-    return frozenset(base_name(name) for name, stmt in _form(loop).ops if _is_staged(stmt))
+    return frozenset(op.statement for op, stmt in _form(loop).ops if _is_staged(stmt))
 
 
 def annotated_plan(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: Machine) -> LoopPlan:
@@ -157,8 +158,8 @@ def _form(loop: Any) -> OpLoop:
     return form
 
 
-def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[Reason]]:
-    """Return (stage, order) of each statement of the source, and what was decided on the way."""
+def _entries(form: OpLoop) -> tuple[dict[Op, tuple[int, int]], list[Reason]]:
+    """Return (stage, order) of statements and of early loads, and what was decided on the way."""
     loop = form.node
     name = str(loop.loop_var.name)
     stages, orders = _integers(loop, STAGE), _integers(loop, ORDER)
@@ -182,14 +183,15 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[Reason]]:
         raise ScheduleRefused("annotation.order_twice", loop=name, key=ORDER, order=twice)
     if stages and min(stages) < 0:
         raise ScheduleRefused("annotation.stage", loop=name, key=STAGE, stage=min(stages))
-    entries: dict[str, tuple[int, int]] = {}
+    entries: dict[Op, tuple[int, int]] = {}
     reasons: list[Reason] = []
     at = 0
     for statement, (count, main) in counts.items():
         own = stages[at : at + count]
-        entries[statement] = (own[main], orders[at + main])
-        if f"{statement}.load" in form.names and count == _STAGED:
-            entries[f"{statement}.load"] = (own[0], orders[at])
+        entries[Op(statement)] = (own[main], orders[at + main])
+        load = Op(statement, "load")
+        if load in form.names and count == _STAGED:
+            entries[load] = (own[0], orders[at])
         elif len(set(own)) > 1:
             reasons.append(
                 Reason("annotation.whole", statement=statement, stage=own[main], entries=count)
@@ -207,9 +209,9 @@ def _entry_counts(form: OpLoop, wanted: int) -> dict[str, tuple[int, int]]:
     """
     counts: dict[str, tuple[int, int]] = {}
     for op, stmt in form.ops:
-        base = base_name(op)
-        counts[base] = max(_entry_count(stmt.body), counts.get(base, (1, 0)))
-    split = {base: (_STAGED, 1) for base in counts if f"{base}.store" in form.names}
+        known = counts.get(op.statement, (1, 0))
+        counts[op.statement] = max(_entry_count(stmt.body), known)
+    split = {name: (_STAGED, 1) for name in counts if Op(name, "store") in form.names}
     plain: dict[str, tuple[int, int]] = dict.fromkeys(counts, (1, 0))
     for choice in ({**counts, **split}, counts, plain):
         if sum(count for count, _ in choice.values()) == wanted:
@@ -232,8 +234,8 @@ def _is_staged(stmt: Any) -> bool:
     return has(stmt, SBlock, lambda block: LOCAL_STAGE in block.annotations)
 
 
-def _entry(entries: dict[str, tuple[int, int]], op: str) -> tuple[int, int]:
-    return entries[op] if op in entries else entries[base_name(op)]
+def _entry(entries: dict[Op, tuple[int, int]], op: Op) -> tuple[int, int]:
+    return entries[op] if op in entries else entries[Op(op.statement)]
 
 
 def _integers(loop: Any, key: str) -> list[int]:

@@ -20,6 +20,7 @@ from ...choice.mapped import uses_wgmma
 from ...errors import PlanError, ScheduleRefused
 from ...machine import Machine
 from ...plan import KernelPlan, LoopPlan, MatmulPlan
+from ...values.op import Op
 from ..dependence.graph import dependence
 from ..ir.named_pass import named_pass
 from ..ir.op_form import op_loops, thread_extents
@@ -102,7 +103,7 @@ def _scheduled_loop(
         return scheduled
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
-    waited = [matmul for matmul in matmuls if f"{matmul.op}.mma_wait" in graph]
+    waited = [matmul for matmul in matmuls if Op(matmul.op, "mma_wait") in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)
     scheduled = schedule_loop(graph, loop, machine, in_flight=in_flight)
     return with_slots_used(graph, scheduled, node)
@@ -114,8 +115,8 @@ def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:
     None if nothing waits for it: if another role copies, it waits by itself.
     """
     stages = {op.name: op.stage for op in loop.ops}
-    done = stages.get(f"{matmul.op}.mma_wait")
-    return None if done is None else done - stages[matmul.op]
+    done = stages.get(Op(matmul.op, "mma_wait"))
+    return None if done is None else done - stages[Op(matmul.op)]
 
 
 def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:

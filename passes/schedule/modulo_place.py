@@ -16,6 +16,7 @@ from typing import Any
 
 from ...errors import InternalError
 from ...plan import LoopPlan, OpPlan
+from ...values.op import Op
 from .modulo_search import Arc, ModuloProblem, rec_mii, res_mii, schedule
 from .modulo_verify import versions_needed
 
@@ -31,9 +32,9 @@ class Task:
     costs: list[OpPlan]
     depths: Mapping[str, int]
     in_flight: int = 0
-    names: list[str] = field(init=False)
-    index: dict[str, int] = field(init=False)
-    nodes: dict[str, Mapping[str, Any]] = field(init=False)
+    names: list[Op] = field(init=False)
+    index: dict[Op, int] = field(init=False)
+    nodes: dict[Op, Mapping[str, Any]] = field(init=False)
     arcs: list[Arc] = field(init=False)
     _users: dict[str, tuple[list[int], list[int]]] = field(init=False, default_factory=dict)
 
@@ -47,7 +48,7 @@ class Task:
         }
         self.arcs = [Arc(src, dst, delay, far) for src, dst, far, delay in sorted(found)]
 
-    def _delay(self, src: str, dst: str, edge: Mapping[str, Any]) -> int:
+    def _delay(self, src: Op, dst: Op, edge: Mapping[str, Any]) -> int:
         """Return the cycles between the starts of two ops.
 
         Only RAW waits for results. An accumulator is passed on element by element: the next op on

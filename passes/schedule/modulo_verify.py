@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...diagnostics import Reason
 from ...errors import ScheduleRefused
 from ...plan import LoopPlan, OpPlan
+from ...values.op import Op
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -62,7 +63,7 @@ def _lag(user: OpPlan, writer: OpPlan) -> int:
     return max(1, user.stage - writer.stage + (writer.order < user.order))
 
 
-def _check_ops(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+def _check_ops(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[Op, OpPlan]) -> None:
     loop = plan.name
     names = [op.name for op in plan.ops]
     twice = [name for name in ops if names.count(name) > 1]
@@ -74,7 +75,7 @@ def _check_ops(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]
     extra = sorted(op.name for op in plan.ops if op.name not in graph and op.kind != "wait")
     if extra:
         raise ScheduleRefused("schedule.op_unknown", loop=loop, op=extra[0])
-    by_order: dict[int, str] = {}
+    by_order: dict[int, Op] = {}
     for op in plan.ops:
         if op.stage < 0:
             raise ScheduleRefused("schedule.stage", loop=loop, op=op.name, stage=op.stage)
@@ -133,7 +134,7 @@ def _comes_after(src: OpPlan, dst: OpPlan, distance: int) -> bool:
     return step > 0 or (step == 0 and (dst.order > src.order or dst.name == src.name))
 
 
-def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[Op, OpPlan]) -> None:
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     unknown = sorted(set(depths) - set(graph.graph["rings"]))
     for name in unknown:
@@ -164,7 +165,7 @@ def no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str, slots: int) -> 
     return ScheduleRefused("ring.slots", buffer=buffer, slots=slots, loop=plan.name, why=why)
 
 
-def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[Op, OpPlan]) -> None:
     """Check that every step issues what a wait leaves in flight, so that its count is constant."""
     for name, node in graph.nodes(data=True):
         if (ops[name].kind == "mma_wait") != (node["kind"] == "mma_wait"):
@@ -186,7 +187,7 @@ def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan
             )
 
 
-def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[Op, OpPlan]) -> None:
     """Check for a wait before every use of an asynchronous copy, and every write to its source."""
     waits = [op for op in plan.ops if op.kind == "wait"]
     served = _served(plan, waits)
@@ -207,7 +208,7 @@ def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
             raise ScheduleRefused("schedule.overwrite_before_wait", loop=plan.name, **where)
 
 
-def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[Op, OpPlan]) -> None:
     """Check that no op writes what clamped copies read once more.
 
     What a fence of the function itself lets others write is in ``LoopInfo.overwritten``, from
@@ -229,8 +230,8 @@ def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpP
             raise ScheduleRefused("schedule.clamped", loop=plan.name, **clash)
 
 
-def _served(plan: LoopPlan, waits: Iterable[OpPlan]) -> dict[str, set[str]]:
-    served: dict[str, set[str]] = {wait.name: set() for wait in waits}
+def _served(plan: LoopPlan, waits: Iterable[OpPlan]) -> dict[Op, set[Op]]:
+    served: dict[Op, set[Op]] = {wait.name: set() for wait in waits}
     for edge in plan.edges:
         if edge.dst in served and edge.kind == "RAW" and edge.distance == 0:
             served[edge.dst].add(edge.src)

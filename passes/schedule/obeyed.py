@@ -25,7 +25,6 @@ from ...plan.comparing import FREE, WORDS, difference
 from ...plan.request import Request
 from ...values.facts import KernelInfo
 from ..ir.nodes import buffer_bytes
-from ..sync.waits import WAIT_SUFFIX
 from .code_size import check_size, check_slots
 from .modulo import edge_plans, register_unroll
 from .modulo_verify import verify
@@ -182,8 +181,8 @@ def _with_words(made: Any, given: Any) -> Any:
 
 def _op(given: OpPlan, cost: OpPlan | None) -> OpPlan:
     """Return ``given`` at its place, with its cost and kind; ``cost`` is None for a wait."""
-    name = given.name.removesuffix(WAIT_SUFFIX)
-    same = OpPlan(given.name, given.kind, name, "sync", 1, 1) if cost is None else cost
+    awaited = given.name.of
+    same = OpPlan(given.name, given.kind, awaited, "sync", 1, 1) if cost is None else cost
     return replace(
         same,
         cycle=given.cycle,

@@ -1,9 +1,10 @@
-"""Derive latency and occupancy of each op of a loop, for ops that exist only after mapping.
+"""Find latency and occupancy of each op of a loop as it was mapped.
 
-    C_update   =>   C_update.k0.a, C_update.k0.b, C_update.k0, ...
+    graph: A_shared.load, A_shared.store   =>   OpPlans with pipe, latency and occupancy
 
-The plan's ops have the cost model's numbers for the statements of the source. The ops that mapping
-makes of a statement inherit from it:
+The plan has the cost model's numbers for the ops that it says mapping makes. Where the function
+itself determined otherwise (TVM's annotations, virtual threads) ops inherit from what the plan has
+of their statement:
 
     occupancy = occupancy of the statement / its ops of that kind
     latency   = occupancy + (latency - occupancy of the statement)
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...machine import Machine
 from ...plan import LoopPlan, OpPlan, Pipe
+from ...values.op import Op
 from ..ir.nodes import buffer_bytes, is_private
 
 if TYPE_CHECKING:
@@ -35,37 +37,32 @@ _PIPES: Final[dict[str, Pipe]] = {
 }
 
 
-def base_name(op: str) -> str:
-    """Return the source statement that an op was made from: its name up to the first dot."""
-    return op.split(".", 1)[0]
-
-
 def op_costs(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> list[OpPlan]:
     """Return pipe, latency and occupancy of each op of the graph, in program order."""
     known = {op.name: op for op in plan.ops}
-    order = sorted(graph.nodes, key=lambda name: int(graph.nodes[name]["index"]))
+    order: list[Op] = sorted(graph.nodes, key=lambda op: int(graph.nodes[op]["index"]))
     heirs: dict[tuple[str, str], int] = {}
-    for name in order:
-        key = (base_name(name), str(graph.nodes[name]["kind"]))
+    for op in order:
+        key = (op.statement, str(graph.nodes[op]["kind"]))
         heirs[key] = heirs.get(key, 0) + 1
     result: list[OpPlan] = []
-    for name in order:
-        node = graph.nodes[name]
-        if name in known:
-            result.append(dataclasses.replace(known[name], kind=node["kind"]))
+    for op in order:
+        node = graph.nodes[op]
+        if op in known:
+            result.append(dataclasses.replace(known[op], kind=node["kind"]))
             continue
-        base = known.get(base_name(name))
-        share = heirs[base_name(name), node["kind"]]
-        result.append(_derived(name, node, base, share, graph, machine))
+        base = known.get(Op(op.statement))
+        share = heirs[op.statement, node["kind"]]
+        result.append(_derived(op, node, base, share, graph, machine))
     return result
 
 
 def _derived(
-    name: str, node: Any, base: OpPlan | None, share: int, graph: nx.MultiDiGraph, machine: Machine
+    op: Op, node: Any, base: OpPlan | None, share: int, graph: nx.MultiDiGraph, machine: Machine
 ) -> OpPlan:
     kind = node["kind"]
     if kind == "mma_wait":  # what it waits for has been counted
-        return OpPlan(name, kind, base_name(name), "sync", 1, 1)
+        return OpPlan(op, kind, op.statement, "sync", 1, 1)
     pipe = base.pipe if base is not None and kind in ("mma", "compute") else _PIPES[kind]
     if node["is_global_load"] and kind in ("copy", "load"):
         pipe = "l2"
@@ -84,8 +81,8 @@ def _derived(
         latency = (
             machine.mmas[0].latency if kind == "mma" and machine.mmas else machine.fp32_latency
         )
-    block = base.block if base is not None else base_name(name)
-    return OpPlan(name, kind, block, pipe, max(1, latency), max(1, occupancy))
+    block = base.block if base is not None else op.statement
+    return OpPlan(op, kind, block, pipe, max(1, latency), max(1, occupancy))
 
 
 def _shared_cycles(node: Any, graph: nx.MultiDiGraph, machine: Machine) -> int:

@@ -25,6 +25,7 @@ from ...machine import WARP
 from ...mechanisms.roles import reads_by_lane
 from ...mechanisms.stores import is_staged
 from ...plan import CONSUMER, PRODUCER, OpPlan
+from ...values.op import NO_OP, Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE
 from ..ir.kernels import bodies, with_bodies
@@ -114,7 +115,7 @@ class _Consumer:
         form, places = loop.form, loop.positions[CONSUMER]
         steps: list[Stmt] = []
         groups = 0
-        reader = ""
+        reader = NO_OP
         for op in sorted(loop.plan.ops, key=lambda op: op.order):
             if op.role == PRODUCER:
                 continue
@@ -173,7 +174,7 @@ class _Consumer:
         at = loop.positions[CONSUMER][pair]
         counter = at.counters[0] if at.before is None else at.before
         origin = Origin(
-            op=f"{barriers.plan.empty}.release",
+            op=Op.parse(barriers.plan.empty).adding("release"),
             kind="release",
             block=loop.plan.name,
             phase=STEADY,

@@ -25,13 +25,14 @@ new mbarrier counts as having completed phase 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tvm import tirx
 from tvm.script import tirx as T
 
 from ...errors import LoweringError
 from ...plan import CONSUMER, RolePlan
+from ...values.op import Op
 from ...values.origin import Origin
 from ..ir.nodes import Buffer, Expr, Stmt, Var, buffer, i32, seq, unrolled, with_origin
 from ..matmul.descriptors import uniform
@@ -132,6 +133,7 @@ def check_ping_pong(body: Stmt, loops: list[Any]) -> None:
         raise LoweringError("role.ping_pong")
 
 
-def _told(kind: str, loop: str, stmt: Stmt) -> Stmt:
+def _told(kind: Literal["wait", "release"], loop: str, stmt: Stmt) -> Stmt:
     """Return ``stmt`` with its origin."""
-    return with_origin(Origin(op=f"{TOKEN}.{kind}", kind=kind, block=loop, role=CONSUMER), stmt)
+    op = Op(TOKEN, "wait") if kind == "wait" else Op(TOKEN, added=(kind,))
+    return with_origin(Origin(op=op, kind=kind, block=loop, role=CONSUMER), stmt)

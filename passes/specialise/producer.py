@@ -24,6 +24,7 @@ from tvm import tirx
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import PRODUCER, OpPlan, RolePlan
+from ...values.op import Op
 from ..analysis.effects import WRITE
 from ..ir.kernels import bodies
 from ..ir.nodes import Expr, SBlockRealize, Stmt, Var, block, const_int, i32, seq, with_origin
@@ -115,9 +116,9 @@ class _Producer:
         at, barriers = loop.positions[PRODUCER][pair], loop.barriers[pair]
         full, empty = barriers.plan.full, barriers.plan.empty
         waits = origin_at(loop, ops[0], PRODUCER, pair, [empty])
-        waits = replace(waits, op=f"{empty}.wait", kind="wait")
+        waits = replace(waits, op=Op.parse(empty).wait(), kind="wait")
         expects = origin_at(loop, ops[0], PRODUCER, pair, [full])
-        expects = replace(expects, op=f"{full}.expect", kind="expect")
+        expects = replace(expects, op=Op.parse(full).adding("expect"), kind="expect")
         wait = barriers.wait_empty(at)
         return seq(
             None if wait is None else with_origin(waits, wait),

@@ -19,6 +19,7 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
+from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE, Effects, effects
 from ..expand.rings import Ring, definitions, instantiate, make_ring
@@ -57,13 +58,13 @@ class RoleLoop:
     late: bool
     positions: dict[str, tuple[Position, ...]]
     zeroes: bool = False
-    _effects: dict[str, Effects] = field(default_factory=dict)
+    _effects: dict[Op, Effects] = field(default_factory=dict)
 
-    def body(self, name: str) -> Stmt:
+    def body(self, name: Op) -> Stmt:
         """Return the statement of an op."""
         return dict(self.form.ops)[name]
 
-    def effects(self, name: str) -> Effects:
+    def effects(self, name: Op) -> Effects:
         """Return the effects of an op's statement."""
         if name not in self._effects:
             self._effects[name] = effects(self.body(name))
@@ -146,7 +147,7 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     return RoleLoop(form, loop, barriers, rings, placed, late, positions)
 
 
-def op_names(loop: LoopPlan) -> list[str]:
+def op_names(loop: LoopPlan) -> list[Op]:
     """Return the ops of a loop that have statements."""
     return [op.name for op in loop.ops if op.kind != "wait"]
 
@@ -187,9 +188,9 @@ def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
     )
 
 
-def wgmma_wait(groups: int, op: str) -> Stmt:
+def wgmma_wait(groups: int, op: Op) -> Stmt:
     """Return a wait for the wgmmas of ``op``, except the last ``groups``."""
-    origin = Origin(op=f"{op}.wait", kind="wait", block=op, phase=STEADY, role=CONSUMER)
+    origin = Origin(op=op.wait(), kind="wait", block=op.statement, phase=STEADY, role=CONSUMER)
     return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
 
 

@@ -19,6 +19,7 @@ from tvm import tirx
 
 from ...errors import PlanError
 from ...plan import LoopPlan, OpPlan
+from ...values.op import Op
 from ..ir.kernels import bodies, with_bodies
 from ..ir.nodes import Call, Stmt, const_int, has, origin_of, seq
 
@@ -34,7 +35,7 @@ def issues_copies(stmt: Stmt) -> bool:
     return has(stmt, Call, lambda call: str(getattr(call.op, "name", "")).startswith(COPIES))
 
 
-def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan) -> dict[str, int]:
+def commit_points(ops: Sequence[OpPlan], copies: Collection[Op], plan: LoopPlan) -> dict[Op, int]:
     """Return the last op of each run of asynchronous copies between waits -> its number.
 
     ``ops``: in order. ``copies``: names of the asynchronous ones. Copies of different stages, which
@@ -42,7 +43,7 @@ def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan
     the others in flight.
     """
     needed = _needed_last(ops, plan)
-    points: list[str] = []
+    points: list[Op] = []
     run: OpPlan | None = None
     is_separate = False
     for op in ops:
@@ -59,7 +60,7 @@ def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan
     return {name: number for number, name in enumerate(points)}
 
 
-def _needed_last(ops: Sequence[OpPlan], plan: LoopPlan) -> set[str]:
+def _needed_last(ops: Sequence[OpPlan], plan: LoopPlan) -> set[Op]:
     """Return the copies that are the last ones some wait of a step needs.
 
     A wait with nothing to do in the steady state is left out: copies complete in order, so an
@@ -73,7 +74,7 @@ def _needed_last(ops: Sequence[OpPlan], plan: LoopPlan) -> set[str]:
         if op.kind == "wait" and (members := _members(op, plan))
     }
 
-    def covers(other: str, wait: str) -> bool:
+    def covers(other: Op, wait: Op) -> bool:
         step, place = ends[other]
         ago = 0 if position[other] < position[wait] else 1
         return (step - ago, place) >= ends[wait]
@@ -85,12 +86,12 @@ def _needed_last(ops: Sequence[OpPlan], plan: LoopPlan) -> set[str]:
     }
 
 
-def _members(wait: OpPlan, plan: LoopPlan) -> list[str]:
+def _members(wait: OpPlan, plan: LoopPlan) -> list[Op]:
     """Return the copies that ``wait`` waits for."""
     return [edge.src for edge in plan.edges if edge.dst == wait.name]
 
 
-def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan) -> dict[str, int]:
+def wait_counts(ops: Sequence[OpPlan], points: Mapping[Op, int], plan: LoopPlan) -> dict[Op, int]:
     """Return for each wait how many groups are committed after the one that it needs.
 
     The number is the same in every step. A copy of stage ``s`` is committed in step ``i + s``; the
@@ -100,7 +101,7 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
     """
     position = {op.name: place for place, op in enumerate(ops)}
     ends = [position[name] for name in points]
-    counts: dict[str, int] = {}
+    counts: dict[Op, int] = {}
     for op in ops:
         if op.kind != "wait":
             continue
@@ -120,8 +121,8 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
 
 
 def wgmma_wait_counts(
-    ops: Sequence[OpPlan], issues: Mapping[str, Sequence[str]], plan: LoopPlan
-) -> dict[str, int]:
+    ops: Sequence[OpPlan], issues: Mapping[Op, Sequence[Op]], plan: LoopPlan
+) -> dict[Op, int]:
     """Return for each wait that comes steps after its wgmma how many groups it leaves in flight.
 
     ``ops``: in order. ``issues``: for each wait the ops that it ends, each of which commits a group
@@ -142,7 +143,7 @@ def wgmma_wait_counts(
     }
 
 
-def empty_behind(ops: Sequence[OpPlan], points: Mapping[str, int], late: Collection[str]) -> int:
+def empty_behind(ops: Sequence[OpPlan], points: Mapping[Op, int], late: Collection[Op]) -> int:
     """Return how many groups a step commits behind all those with copies of ``late``.
 
     ``ops``: in order. Behind a loop that clamps the copies of ``late`` these groups are empty.

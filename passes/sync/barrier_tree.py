@@ -24,6 +24,7 @@ from tvm.ir import Range
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import SmemBuffer
+from ...values.op import NO_OP, Op
 from ..analysis.access_values import Access
 from ..analysis.accesses import accesses, event
 from ..analysis.shared_views import SharedViews
@@ -77,7 +78,7 @@ class _Builder:
 
     def tree(self, kernel: Any) -> Tree:
         """The tree of ``kernel``, its nodes numbered."""
-        root = self._build(kernel, {}, "")
+        root = self._build(kernel, {}, NO_OP)
         ordering.number(root, ())
         return Tree(root, self._threads, self._ranges, self._prover, self._conflicts)
 
@@ -89,7 +90,7 @@ class _Builder:
         elif not _is_same(bounds, self._ranges[var]):
             raise LoweringError("sync.variable", variable=str(var))
 
-    def _build(self, stmt: Any, lanes: Lanes, op: str) -> Node:
+    def _build(self, stmt: Any, lanes: Lanes, op: Op) -> Node:
         shape = type(stmt)
         if shape is tirx.SeqStmt:
             return ordering.pruned(
@@ -108,7 +109,7 @@ class _Builder:
         if shape is tirx.AttrStmt and stmt.attr_key == ROLES_ATTR:
             return _roles(stmt, op, self._views)
         if shape is tirx.AttrStmt:
-            name = ir.op_name(stmt)
+            name = ir.op_of(stmt)
             node = ordering.pruned(self._wrap(stmt, lanes, name or op))
             return node if name is None else self._settle(node, True)
         kind = event(stmt)
@@ -116,10 +117,10 @@ class _Builder:
             return Node(kind, stmt, op=op)
         return Node("leaf", stmt, items=self._items(stmt, lanes, op), op=op)
 
-    def _wrap(self, stmt: Any, lanes: Lanes, op: str) -> Node:
+    def _wrap(self, stmt: Any, lanes: Lanes, op: Op) -> Node:
         return Node("wrap", stmt, [self._build(body, lanes, op) for body in bodies(stmt)], op=op)
 
-    def _build_for(self, stmt: Any, lanes: Lanes, op: str) -> Node:
+    def _build_for(self, stmt: Any, lanes: Lanes, op: Op) -> Node:
         self._bind(stmt.loop_var, stmt.min, stmt.extent)
         tag = thread_tag(stmt)
         if tag is not None:
@@ -134,7 +135,7 @@ class _Builder:
         body = self._build(stmt.body, lanes, op)
         return self._settle(ordering.pruned(Node("loop", stmt, [body], op=op)), uniform)
 
-    def _guarded(self, kind: NodeKind, stmt: Any, condition: Any, lanes: Lanes, op: str) -> Node:
+    def _guarded(self, kind: NodeKind, stmt: Any, condition: Any, lanes: Lanes, op: Op) -> Node:
         children = []
         for guard, body in zip(ordering.conditions(stmt), bodies(stmt), strict=True):
             if guard is not None and ir.const_int(self._prover.simplify(guard)) == 0:
@@ -154,10 +155,10 @@ class _Builder:
         yield
         self._guards = before
 
-    def _items(self, part: Any, lanes: Lanes, op: str) -> list[Item]:
+    def _items(self, part: Any, lanes: Lanes, op: Op) -> list[Item]:
         return ordering.merged([self._item(a, lanes, op) for a in accesses(part, self._prover)])
 
-    def _item(self, access: Access, lanes: Lanes, op: str) -> Item:
+    def _item(self, access: Access, lanes: Lanes, op: Op) -> Item:
         """Return ``access`` as an item, without indices that may change between mentions.
 
         Each buffer is represented by one object, so that comparing two is cheap.
@@ -221,7 +222,7 @@ class _Builder:
         return None
 
 
-def _roles(stmt: Any, op: str, views: SharedViews) -> Node:
+def _roles(stmt: Any, op: Op, views: SharedViews) -> Node:
     """Return the branches of roles as one leaf: mbarrier pairs order the accesses in them.
 
     No barrier of the CTA may stand in there, so nothing else in them may need an order.

@@ -65,7 +65,7 @@ def _labelled(stmt: Any, around: Origin) -> Any:
     """Return ``stmt``, in the op and the block of ``around``, with its inner statements marked."""
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ir.ORIGIN_ATTR:
         return stmt
-    around = replace(around, op=ir.op_name(stmt) or around.op)
+    around = replace(around, op=ir.op_of(stmt) or around.op)
     if isinstance(stmt, ir.SBlockRealize):
         around = replace(around, block=str(stmt.block.name_hint) or around.block)
     inner = bodies(stmt)

@@ -19,6 +19,7 @@ from tvm_ffi import StructuralKey
 
 from ...diagnostics import Reason
 from ...plan import SyncPlan
+from ...values.op import NO_OP, Op
 from ...values.origin import PHASE, STEADY, Origin
 from ..analysis.access_values import Access, OrderingEvent
 from ..analysis.accesses import op_name
@@ -76,7 +77,7 @@ class Node:
     stmt: Any
     children: list[Node] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
-    op: str = ""
+    op: Op = NO_OP
     why: Reason | None = None
     path: Path = ()
     landed: dict[Item, Item] = field(default_factory=dict)
@@ -250,7 +251,7 @@ def _barrier_origin(node: Node) -> Origin:
     if node.kind == "loop":
         # Inside the loop it would be another phase, and of an iteration.
         first = replace(first, stage=None, phase="", iteration="")
-    op = f"{first.op}.barrier" if first.op else ""
+    op = first.op and first.op.adding("barrier")
     return replace(first, op=op, kind="barrier", places=(), reason=str(node.why))
 
 

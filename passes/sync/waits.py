@@ -12,21 +12,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ...plan import EdgePlan, OpPlan
+from ...values.op import Op
 
 if TYPE_CHECKING:
     import networkx as nx
-
-WAIT_SUFFIX: Final = ".wait"
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Copies that one wait serves; ``stage`` and ``position`` are those of its first consumer."""
 
-    members: list[str]
+    members: list[Op]
     stage: int
     position: int
 
@@ -37,7 +36,7 @@ def insert_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
     for group in sorted(_groups(graph, ops), key=lambda g: g.position, reverse=True):
         consumer = ops[group.position] if group.position < len(ops) else ops[-1]
         wait = OpPlan(
-            name=group.members[0] + WAIT_SUFFIX,
+            name=group.members[0].wait(),
             kind="wait",
             block=group.members[0],
             pipe="sync",
@@ -58,7 +57,7 @@ def wait_edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan,
     edges: list[EdgePlan] = []
     plain = [op for op in ops if op.kind != "wait"]
     for group in _groups(graph, plain):
-        wait = group.members[0] + WAIT_SUFFIX
+        wait = group.members[0].wait()
         for name in group.members:
             buffers = graph.nodes[name]["writes"]
             edges += [EdgePlan(name, wait, "RAW", b, 0, "cp_async") for b in buffers]
@@ -69,7 +68,7 @@ def wait_edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan,
     return tuple(dict.fromkeys(edges))
 
 
-def _uses(graph: nx.MultiDiGraph, copy: str) -> list[tuple[str, str, Any]]:
+def _uses(graph: nx.MultiDiGraph, copy: Op) -> list[tuple[Op, Op, Any]]:
     """Return the edges to ops that need the copy to have landed.
 
     Those are what reads its target, what writes there next, and what overwrites its source, which
@@ -82,7 +81,7 @@ def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
     """Return groups of asynchronous copies consumed together, and where their wait stands."""
     at = {op.name: (op.stage, position) for position, op in enumerate(ops)}
     last = max((op.stage for op in ops), default=0), len(ops)
-    firsts: list[tuple[tuple[int, int], str]] = []
+    firsts: list[tuple[tuple[int, int], Op]] = []
     for op in ops:
         if not graph.nodes[op.name]["is_async"]:
             continue
@@ -112,7 +111,7 @@ def _can_share(
     group: _Group,
     stage: int,
     position: int,
-    name: str,
+    name: Op,
 ) -> bool:
     """Whether the copy comes before the wait, which then waits for little more than it did.
 
@@ -134,7 +133,7 @@ def _leading_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan
     """Return the waits behind only copies of later iterations: they go to the front of a step."""
     leading: list[OpPlan] = []
     copies: list[OpPlan] = []
-    served = {edge.dst: set[str]() for edge in wait_edges(graph, ops)}
+    served = {edge.dst: set[Op]() for edge in wait_edges(graph, ops)}
     for edge in wait_edges(graph, ops):
         served[edge.dst].add(edge.src)
     for op in ops:

@@ -20,7 +20,7 @@ from ...diagnostics import Reason
 from ..analysis.accesses import event
 from ..analysis.cta_order import Leaf, leaves
 from ..dependence.independence import shareable
-from ..ir.nodes import Buffer, SBlockRealize, Stmt, const_int, has, op_name, uses
+from ..ir.nodes import Buffer, SBlockRealize, Stmt, const_int, has, op_of, uses
 from ..ir.patterns import Nest
 from .reductions import threads_per_element, why_alone
 
@@ -59,7 +59,7 @@ def why_serial(inside: Iterable[Leaf]) -> Reason:
 
 def _has_own_parts(stmt: Stmt) -> bool:
     """Whether ``stmt`` contains ops of a pipelined loop, or allocates buffers."""
-    if has(stmt, tirx.AttrStmt, lambda node: op_name(node) is not None):
+    if has(stmt, tirx.AttrStmt, lambda node: op_of(node) is not None):
         return True
     if has(stmt, tirx.AllocBuffer):
         return True

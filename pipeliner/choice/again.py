@@ -254,7 +254,7 @@ def slots_of(one: LoopWork, loop: LoopPlan) -> Depth:
         return 1
     depths = {ring.buffer: ring.depth for ring in loop.rings}
     shared = {ring.buffer: depths.get(ring.buffer, 1) for ring in one.work.shared.rings}
-    loads = [depth for name, depth in depths.items() if name.endswith(".load")]
+    loads = [ring.depth for ring in loop.rings if ring.load is not None]
     if not shared and not loads:  # a tile may be staged in registers until the slot is free
         return min(REGISTER_DEPTH, loop.stages) if one.work.loads.register_staged else 1
     found = list(shared.values()) or loads

@@ -12,10 +12,11 @@ from ..cost.predict import Prediction, predict, predictions
 from ..diagnostics import Reason, Why, all_of
 from ..errors import PlanError
 from ..machine import Machine
-from ..mechanisms.copies import of_pixels
+from ..mechanisms.copies import of_pixels, streamed_ops
 from ..plan import CopyPlan, Epilogue, LoopPlan, RingPlan
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..values.op import Op
 from .depth import (
     MAX_DEPTH,
     REGISTER_DEPTH,
@@ -279,7 +280,7 @@ def ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str
     if rings:
         return rings
     return [
-        (f"{op.op}.load", "local", op.global_bytes)
+        (str(streamed_ops(op.op)[0]), "local", op.global_bytes)
         for op in loop.ops
         if isinstance(op, StatementInfo) and op.global_bytes and op.loads and op.kind != "store"
     ]
@@ -294,11 +295,11 @@ def _ring(
     *,
     requested: bool,
 ) -> RingPlan:
-    producers = tuple(
-        op.op for op in loop.ops if isinstance(op, CopyInfo) and op.dst == buffer
-    ) or tuple(op.op for op in loop.ops if f"{op.op}.load" == buffer)
+    filling = tuple(Op(op.op) for op in loop.ops if isinstance(op, CopyInfo) and op.dst == buffer)
+    loads = (streamed_ops(op.op)[0] for op in loop.ops if isinstance(op, StatementInfo))
+    producers = filling or tuple(load for load in loads if load == buffer)
     consumers = tuple(
-        op.op for op in loop.ops if isinstance(op, MatmulInfo) and buffer in (op.a, op.b)
+        Op(op.op) for op in loop.ops if isinstance(op, MatmulInfo) and buffer in (op.a, op.b)
     )
     asked = Reason("request.asked") if requested else None
     return RingPlan(

@@ -4,7 +4,7 @@ README.md of this folder explains it and lists its constants.
 """
 
 from .descriptor import Work
-from .ops import op_cost
+from .ops import op_plans
 from .predict import Prediction, predict
 
-__all__ = ["Prediction", "Work", "op_cost", "predict"]
+__all__ = ["Prediction", "Work", "op_plans", "predict"]

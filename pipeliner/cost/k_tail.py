@@ -10,9 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..instructions.ops import k_steps
 from ..instructions.table import multiplied_by
 from ..plan import MatmulPlan, OpPlan
 from ..values.facts import LoopInfo, MatmulInfo
+from ..values.op import Op
 
 
 def idle_steps(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> dict[str, int]:
@@ -33,12 +35,12 @@ def marked(
     return tuple(replace(op, skips_k_tail=True) if op.name in skipped else op for op in ops)
 
 
-def skipped_ops(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> frozenset[str]:
+def skipped_ops(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> frozenset[Op]:
     """The ops that only work on padding in the last iteration of ``loop``."""
-    steps = {plan.op: plan.steps for plan in matmuls}
+    idle = idle_steps(loop, matmuls)
     return frozenset(
-        f"{name}.k{step}{part}"
-        for name, idle in idle_steps(loop, matmuls).items()
-        for step in range(steps[name] - idle, steps[name])
-        for part in ("", ".a", ".b")
+        op
+        for plan in matmuls
+        for step in k_steps(plan)[plan.steps - idle.get(plan.op, 0) :]
+        for op in step
     )

@@ -1,28 +1,27 @@
 """The ops of a pipelined body, with latency and occupancy of each, for the modulo scheduler.
 
-Ops are named by the passes: a copy by its own name, ``X.load`` and ``X.store`` for its halves
-through registers, ``X.wait`` for the wait on asynchronous copies, and ``P.kN.a``, ``P.kN.b``,
-``P.kN`` for the fragment loads and the arithmetic of k-step N of a matmul.
+Which ops a statement becomes is said where it is mapped: a matmul in ``instructions/ops.py``, a
+copy in ``mechanisms/copies.py``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
+from ..instructions.ops import matmul_ops
 from ..instructions.table import multiplied_by, rate_of
 from ..machine import Machine
+from ..mechanisms.copies import copy_ops, streamed_ops
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import copy_rate, cta_count, memory_rate
 from ..mechanisms.table import moved_by
 from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, OpKind, OpPlan, Pipe
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..values.op import Op
 from .k_tail import marked
 from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
-
-_STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")
 
 
 class OpCost(NamedTuple):
@@ -36,122 +35,78 @@ class OpCost(NamedTuple):
     """Cycles that it keeps the pipe busy."""
 
 
-def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> OpCost:
-    """The cost of op ``name``; one cycle of the ALU where nothing is known about it."""
-    step = _STEP.fullmatch(name)
-    if step:
-        matmul = _matmul(step["matmul"], info, plan)
-        if matmul is not None:
-            return _step_cost(*matmul, step["operand"], machine)
-    stem, _, half = name.rpartition(".")
-    if half == "wait" and stem:
-        return OpCost("sync", machine.barrier_cycles, 1)
-    if half == "mma_wait" and stem:
-        return OpCost("sync", 1, 1)
-    copy = _copy(stem if half in ("load", "store") and stem else name, info, plan)
-    if copy is not None:
-        moved, mapped, loop = copy
-        rate = copy_rate(machine, loop, plan.copies, cta_count(info))
-        return _copy_cost(moved, mapped, half, rate, machine)
-    for loop in info.loops:
-        for op in loop.ops:
-            if isinstance(op, StatementInfo) and op.op in (name, stem):
-                return _statement_cost(op, half, machine, memory_rate(machine, loop))
-            if isinstance(op, MatmulInfo) and op.op == name:
-                found = _matmul(name, info, plan)
-                if found is not None:
-                    return _whole_cost(*found, machine)
-    return OpCost("alu", 1, 1)
+_UNKNOWN: Final = OpCost("alu", 1, 1)
+"""What a statement costs that has no plan."""
 
 
 def op_plans(
     loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
 ) -> tuple[OpPlan, ...]:
     """The ops that a loop's statements become, with their costs, in program order."""
-    split = tuple(part for op in loop.ops for part in _streamed(op, plan.loop(loop.name)))
-    known = replace(
-        info,
-        loops=tuple(replace(loop, ops=split) if one is loop else one for one in info.loops),
-    )
     ops = [
-        OpPlan(name, kind, block, *op_cost(name, known, plan, machine))
-        for op in split
-        for name, kind, block in _op_names(op, plan)
+        OpPlan(op, kind, op.statement, *cost)
+        for one in loop.ops
+        for op, kind, cost in _ops(one, loop, info, plan, machine)
     ]
     return marked(ops, loop, plan.matmuls)
 
 
-def _streamed(
-    op: CopyInfo | MatmulInfo | StatementInfo, plan: LoopPlan
-) -> Iterator[CopyInfo | MatmulInfo | StatementInfo]:
-    """``op``, or its load and the rest of it where the load has slots of its own."""
-    load = f"{op.op}.load"
-    if isinstance(op, StatementInfo) and any(ring.buffer == load for ring in plan.rings):
-        yield StatementInfo(load, "load", global_bytes=op.global_bytes, bound=op.bound)
-        yield replace(op, global_bytes=0)
-    else:
-        yield op
-
-
-def _op_names(
-    op: CopyInfo | MatmulInfo | StatementInfo, plan: KernelPlan
-) -> Iterator[tuple[str, OpKind, str]]:
-    """Name, kind and source block of each op that statement ``op`` becomes."""
-    if isinstance(op, StatementInfo):
-        yield op.op, cast(OpKind, op.kind), op.op.removesuffix(".load")
-    elif isinstance(op, CopyInfo):
-        through_registers = any(
-            c.op == op.op and moved_by(c).through_registers for c in plan.copies
-        )
-        if through_registers:
-            yield f"{op.op}.load", "load", op.op
-            yield f"{op.op}.store", "store", op.op
+def _ops(
+    one: CopyInfo | MatmulInfo | StatementInfo,
+    loop: LoopInfo,
+    info: KernelInfo,
+    plan: KernelPlan,
+    machine: Machine,
+) -> Iterator[tuple[Op, OpKind, OpCost]]:
+    """The ops of one statement of ``loop``: kind and cost of each."""
+    if isinstance(one, CopyInfo):
+        copy = next((copy for copy in plan.copies if copy.op == one.op), None)
+        if copy is None:
+            yield Op(one.op), "copy", _UNKNOWN
         else:
-            yield op.op, "copy", op.op
+            rate = copy_rate(machine, loop, plan.copies, cta_count(info))
+            for op in copy_ops(copy):
+                kind: OpKind = cast(OpKind, op.part) if op.part != "whole" else "copy"
+                yield op, kind, _copy_cost(one, copy, op, rate, machine)
+    elif isinstance(one, MatmulInfo):
+        matmul = next((matmul for matmul in plan.matmuls if matmul.op == one.op), None)
+        if matmul is None:
+            yield Op(one.op), "mma", _UNKNOWN
+        else:
+            for op in matmul_ops(matmul, specialised=bool(plan.roles)):
+                yield op, _matmul_kind(op, matmul), _matmul_cost(one, matmul, op, machine)
     else:
-        mapped = next((mapped for mapped in plan.matmuls if mapped.op == op.op), None)
-        steps = mapped.steps if mapped is not None else 0
-        if mapped is None or not steps or multiplied_by(mapped).warpgroup_wide:
-            yield op.op, "mma", op.op
-            return
-        for step in range(steps):
-            yield f"{op.op}.k{step}.a", "load", op.op
-            yield f"{op.op}.k{step}.b", "load", op.op
-            yield f"{op.op}.k{step}", "mma", op.op
+        yield from _statement_ops(one, plan.loop(loop.name), machine, memory_rate(machine, loop))
 
 
-def _matmul(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[MatmulInfo, MatmulPlan] | None:
-    """The matmul called ``name``."""
-    infos = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
-    for op in infos:
-        if op.op == name:
-            for mapped in plan.matmuls:
-                if mapped.op == op.op:
-                    return op, mapped
-    return None
+def _statement_ops(
+    one: StatementInfo, loop: LoopPlan, machine: Machine, rate: float
+) -> Iterator[tuple[Op, OpKind, OpCost]]:
+    """The ops of a statement: its load and the rest of it where the load has slots of its own."""
+    load, rest = streamed_ops(one.op)
+    if any(ring.load == load for ring in loop.rings):
+        yield load, "load", _load_cost(one, machine, rate)
+        one = replace(one, global_bytes=0)
+    yield rest, cast(OpKind, one.kind), _statement_cost(one, machine, rate)
 
 
-def _copy(
-    name: str, info: KernelInfo, plan: KernelPlan
-) -> tuple[CopyInfo, CopyPlan, LoopInfo] | None:
-    for loop in info.loops:
-        for op in loop.ops:
-            if isinstance(op, CopyInfo) and op.op == name:
-                for mapped in plan.copies:
-                    if mapped.op == name:
-                        return op, mapped, loop
-    return None
+def _matmul_kind(op: Op, plan: MatmulPlan) -> OpKind:
+    """What an op of a matmul is to the scheduler: FMAs of threads are like any computation."""
+    if op.part == "mma_wait":
+        return "mma_wait"
+    if op.part in ("a", "b"):
+        return "load"
+    return "compute" if multiplied_by(plan).thread_tile else "mma"
 
 
-def _step_cost(info: MatmulInfo, plan: MatmulPlan, operand: str | None, machine: Machine) -> OpCost:
-    if operand is not None:
-        cycles = of_fragments(info, plan, machine, operand).lsu / plan.steps
-        return OpCost("lsu", machine.shared_latency + _cycles(cycles), _cycles(cycles))
-    return _arithmetic_cost(of_arithmetic(info, plan, machine), plan, machine, plan.steps)
-
-
-def _whole_cost(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> OpCost:
-    return _arithmetic_cost(of_arithmetic(info, plan, machine), plan, machine, 1)
+def _matmul_cost(info: MatmulInfo, plan: MatmulPlan, op: Op, machine: Machine) -> OpCost:
+    if op.part == "mma_wait":  # what it waits for has been counted
+        return OpCost("sync", 1, 1)
+    if op.part in ("a", "b"):
+        cycles = _cycles(of_fragments(info, plan, machine, op.part).lsu / plan.steps)
+        return OpCost("lsu", machine.shared_latency + cycles, cycles)
+    steps = 1 if op.part == "whole" else plan.steps
+    return _arithmetic_cost(of_arithmetic(info, plan, machine), plan, machine, steps)
 
 
 def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, k_steps: int) -> OpCost:
@@ -168,21 +123,27 @@ def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, k_steps: 
     return OpCost("tensor", max(cycles, rate.latency), cycles)
 
 
-def _copy_cost(info: CopyInfo, plan: CopyPlan, half: str, rate: float, machine: Machine) -> OpCost:
-    if half == "store":
+def _copy_cost(info: CopyInfo, plan: CopyPlan, op: Op, rate: float, machine: Machine) -> OpCost:
+    if op.part == "store":
         cycles = _cycles(shared_bytes(info) / machine.smem_bytes_per_cycle)
         return OpCost("lsu", machine.shared_latency + cycles, cycles)
     cycles = _cycles(of_copy(info, plan, machine, rate).l2)
-    return OpCost(moved_by(plan).pipe, machine.global_latency + cycles, cycles)
+    own = cycles if op.chunk is None else max(1, cycles // plan.chunks)
+    return OpCost(moved_by(plan).pipe, machine.global_latency + cycles, own)
 
 
-def _statement_cost(info: StatementInfo, half: str, machine: Machine, rate: float) -> OpCost:
+def _load_cost(info: StatementInfo, machine: Machine, rate: float) -> OpCost:
     usage = of_statement(info, machine, rate)
-    if info.kind in ("copy", "load") or half == "load":
-        cycles = _cycles(usage.l2 if info.global_bytes else usage.lsu)
-        if info.global_bytes:
-            return OpCost("l2", machine.global_latency + cycles, cycles)
-        return OpCost("lsu", machine.shared_latency + cycles, cycles)
+    cycles = _cycles(usage.l2 if info.global_bytes else usage.lsu)
+    if info.global_bytes:
+        return OpCost("l2", machine.global_latency + cycles, cycles)
+    return OpCost("lsu", machine.shared_latency + cycles, cycles)
+
+
+def _statement_cost(info: StatementInfo, machine: Machine, rate: float) -> OpCost:
+    if info.kind in ("copy", "load"):
+        return _load_cost(info, machine, rate)
+    usage = of_statement(info, machine, rate)
     name, busiest = usage.busiest()
     pipe: Pipe = "alu"
     latency = machine.fp32_latency

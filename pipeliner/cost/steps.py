@@ -190,7 +190,7 @@ def on_sms(
 def _crowd(work: Work, machine: Machine, done: int, resident: int, rest: int) -> float:
     """CTAs of the last wave on the SM that has most.
 
-    ``rest``: an even share. ``mma_wait``: CTAs of an SM in the waves before.
+    ``rest``: an even share. ``done``: CTAs of an SM in the waves before.
     """
     left = 0 if work.grid.ctas is None else work.grid.ctas - done * machine.sms
     math_warps_copy = work.wgmma.serial and work.loads.synchronised

@@ -135,7 +135,7 @@ class _Marker:
         if isinstance(stmt, tirx.SeqStmt):
             return [part for inner in stmt.seq for part in self.mark(inner, origin)]
         if isinstance(stmt, tirx.AttrStmt):
-            op = ir.op_name(stmt)
+            op = ir.op_of(stmt)
             origin = ir.origin_of(stmt) or origin or (Origin(op) if op else None)
             return [with_bodies(stmt, [ir.seq(*self.mark(stmt.body, origin))])]
         self.found.append((self._kernel, len(self.found), origin))

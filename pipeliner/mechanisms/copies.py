@@ -13,9 +13,11 @@ from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan, Mechanism
 from ..plan.request import Request
 from ..values.facts import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
+from ..values.op import Op
 from .cp_async import cache_of, chunks_of, cp_async_obstacle, cp_async_reasons
 from .layouts import layout_of, readers
 from .register import staged
+from .table import moved_by
 from .tma import box_reasons, tma_obstacle
 from .vectors import width
 
@@ -65,6 +67,20 @@ def plan_copy(
         multicast=multicast,
         view=copy.view if mechanism == "tma" else "tensor",
     )
+
+
+def copy_ops(plan: CopyPlan) -> tuple[Op, ...]:
+    """The ops that a copy becomes when it is lowered, in program order."""
+    if moved_by(plan).through_registers:
+        return Op(plan.op, "load"), Op(plan.op, "store")
+    if plan.chunks > 1:
+        return tuple(Op(plan.op, chunk=chunk) for chunk in range(plan.chunks))
+    return (Op(plan.op),)
+
+
+def streamed_ops(statement: str) -> tuple[Op, Op]:
+    """The ops of a statement that computes from global memory, if its loads have a ring."""
+    return Op(statement, "load"), Op(statement)
 
 
 def _mechanism(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..diagnostics import Reason, Why
 from ..errors import PlanError
+from ..values.op import Op
 
 
 def decode(kind: Any, data: Any, where: str) -> Any:
@@ -29,6 +30,8 @@ def decode(kind: Any, data: Any, where: str) -> Any:
         if data not in args:
             raise PlanError("plan.choice", choices=args, where=where, value=repr(data))
         return data
+    if kind is Op and isinstance(data, str):
+        return Op.parse(data)
     if kind is float and isinstance(data, int):
         return float(data)
     if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):

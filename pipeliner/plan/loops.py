@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..diagnostics import Why
+from ..values.op import Op
 from .lookup import named
 
 Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
@@ -16,7 +17,7 @@ Epilogue = Literal["rolled", "clamped", "peeled"]
 
 @dataclass(frozen=True, slots=True)
 class OpPlan:
-    """One statement of the body: where it runs in the modulo schedule, and what it costs.
+    """An op of the body: where it runs in the modulo schedule, by whom, and what it costs.
 
     A ``wait`` waits for copies. An ``mma_wait`` waits for an ``mma`` that is in flight after its
     issue, and uses all that the ``mma`` uses until then; one of a later stage than its ``mma``
@@ -28,7 +29,7 @@ class OpPlan:
     iteration it works on padding alone; straight code for that iteration leaves it out.
     """
 
-    name: str
+    name: Op
     kind: OpKind
     block: str
     pipe: Pipe
@@ -46,8 +47,8 @@ class OpPlan:
 class EdgePlan:
     """``dst`` at iteration ``i + distance`` must come after ``src`` at iteration ``i``."""
 
-    src: str
-    dst: str
+    src: Op
+    dst: Op
     kind: EdgeKind
     buffer: str
     distance: int
@@ -65,11 +66,16 @@ class RingPlan:
     scope: str
     depth: int
     slot_bytes: int
-    producers: tuple[str, ...]
-    consumers: tuple[str, ...]
+    producers: tuple[Op, ...]
+    consumers: tuple[Op, ...]
     live_cycles: int = 0
     requested: bool = False
     reason: Why = ""
+
+    @property
+    def load(self) -> Op | None:
+        """The load that the ring is named after, if it is of the registers that a load fills."""
+        return next((op for op in self.producers if op.part == "load" and op == self.buffer), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,10 @@ from typing import Final, Literal
 
 from ..passes.sync.async_groups import commit_points, empty_behind, wait_counts
 from ..plan import LoopPlan, OpPlan, RingPlan
+from ..values.op import Op
 
 Phase = Literal["prologue", "steady state", "epilogue"]
 PHASES: Final[tuple[Phase, ...]] = ("prologue", "steady state", "epilogue")
-
-DRAIN: Final = ".drain"
-"""Ends the name of the wait behind a loop, for overrunning copies of its last steps."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,9 +66,9 @@ def part_of(step: int, ahead: int, iterations: int) -> Phase:
     return "prologue" if step < ahead else "steady state"
 
 
-def awaited(loop: LoopPlan) -> dict[str, tuple[str, ...]]:
+def awaited(loop: LoopPlan) -> dict[Op, tuple[Op, ...]]:
     """For each wait of ``loop`` the copies that it lets land."""
-    found: dict[str, dict[str, None]] = {op.name: {} for op in loop.ops if op.kind == "wait"}
+    found: dict[Op, dict[Op, None]] = {op.name: {} for op in loop.ops if op.kind == "wait"}
     for edge in loop.edges:
         if edge.dst in found and edge.kind == "RAW" and edge.distance == 0:
             found[edge.dst][edge.src] = None
@@ -108,11 +106,11 @@ def _issues(loop: LoopPlan, iterations: int) -> Iterator[Issue]:
             )
     late = [op for op in ops if op.name in repeating and op.kind == "copy"]
     if late and not _lands_everything(loop, ops, [op.name for op in late]):
-        drain = OpPlan(late[0].name + DRAIN, "wait", late[0].block, "sync", 0, 0)
+        drain = OpPlan(late[0].name.adding("drain"), "wait", late[0].block, "sync", 0, 0)
         yield Issue(drain, iterations, iterations + loop.stages - 1, "epilogue", repeats=True)
 
 
-def _lands_everything(loop: LoopPlan, ops: Sequence[OpPlan], late: Sequence[str]) -> bool:
+def _lands_everything(loop: LoopPlan, ops: Sequence[OpPlan], late: Sequence[Op]) -> bool:
     """Whether the waits of a step leave no copy of ``late`` in flight behind it."""
     copies = {copy for waited in awaited(loop).values() for copy in waited}
     commits = commit_points(ops, copies, loop)
@@ -152,7 +150,7 @@ def _repeats(loop: LoopPlan, op: OpPlan) -> bool:
 
 
 def _slots(
-    loop: LoopPlan, op: str, iteration: int, side: Literal["producers", "consumers"]
+    loop: LoopPlan, op: Op, iteration: int, side: Literal["producers", "consumers"]
 ) -> Iterator[Slot]:
     for ring in loop.rings:
         if op in getattr(ring, side):

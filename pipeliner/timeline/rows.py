@@ -48,7 +48,7 @@ def op_rows(run: LoopRun, *, each: bool) -> list[OpRow]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for op in sorted(run.loop.ops, key=lambda op: (op.stage, op.order)):
         if op.kind not in ("wait", "mma_wait"):
-            name = op.name if each else op.name.split(".", 1)[0]
+            name = op.name if each else op.name.statement
             groups.setdefault((op.pipe, name, op.kind), []).append(op.name)
     return [
         OpRow(

@@ -21,6 +21,7 @@ from typing import Final, Literal
 
 from ..machine import Machine
 from ..plan import LoopPlan, OpPlan
+from ..values.op import Op
 from .program import PHASES, Issue, Phase, Slot, awaited, is_shared, program
 
 Cause = Literal[
@@ -28,8 +29,8 @@ Cause = Literal[
 ]
 """What holds up the issue of an op."""
 
-BARRIER: Final = "<barrier>"
-ARRIVE: Final = "<arrive>"
+BARRIER: Final = Op("<barrier>")
+ARRIVE: Final = Op("<arrive>")
 """Names of the events at a barrier: threads finish their accesses, then meet."""
 
 _QUEUES: Final = frozenset({"lsu", "l2", "tma"})
@@ -56,7 +57,7 @@ class Event:
     before that, because of ``cause`` by ``culprit`` (an op, a pipe or a buffer).
     """
 
-    op: str
+    op: Op
     kind: str
     pipe: str
     iteration: int
@@ -174,7 +175,7 @@ def steady(loop: LoopPlan, machine: Machine, *, barriers: bool = True) -> Steady
 class _Arc:
     """Op ``src`` of ``distance`` iterations before: its result, or only that its pipe is free."""
 
-    src: str
+    src: Op
     distance: int
     result: bool
     cause: Cause
@@ -199,8 +200,8 @@ class _Run:
         self._asynchronous = {copy for copies in self._awaited.values() for copy in copies}
         self._shared = {ring.buffer for ring in loop.rings if is_shared(ring)}
         self._arcs = _arcs(loop)
-        self._done: dict[tuple[str, int], Event] = {}
-        self._newest: dict[str, Event] = {}
+        self._done: dict[tuple[Op, int], Event] = {}
+        self._newest: dict[Op, Event] = {}
         self._free: dict[str, int] = {}
         self._access: Event | None = None
         self.front = 0
@@ -305,17 +306,17 @@ class _Run:
         return event
 
 
-def _arcs(loop: LoopPlan) -> dict[str, list[_Arc]]:
+def _arcs(loop: LoopPlan) -> dict[Op, list[_Arc]]:
     """By op what must be before it: the plan's edges, and the slots of its rings.
 
     Only RAW waits for results. An accumulator is passed on element by element: the next op of its
     pipe starts when the one before has issued.
     """
     ops = {op.name: op for op in loop.ops}
-    kinds: dict[tuple[str, str, str, int], set[str]] = {}
+    kinds: dict[tuple[Op, Op, str, int], set[str]] = {}
     for edge in loop.edges:
         kinds.setdefault((edge.src, edge.dst, edge.buffer, edge.distance), set()).add(edge.kind)
-    arcs: dict[str, list[_Arc]] = {}
+    arcs: dict[Op, list[_Arc]] = {}
     for (src, dst, buffer, distance), found in kinds.items():
         accumulates = len(found) == len(_EDGE_KINDS) and ops[src].pipe == ops[dst].pipe
         if "RAW" in found and not accumulates:

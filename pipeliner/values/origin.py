@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from .op import NO_OP, Op
+
 ORIGIN_ATTR: Final = "pipeliner.origin"
 """Key of the AttrStmt around each emitted statement; its value is an origin as text."""
 
@@ -51,15 +53,15 @@ class Place:
 class Origin:
     """What a statement of the emitted kernel does, in the terms of the plan.
 
-    ``op``: its name in the plan, with ``.commit``, ``.drain`` or ``.barrier`` for what the passes
-    add to it; '' outside pipelined loops. ``kind``: the op's (copy, wait, mma, ...), or commit,
-    barrier. ``block``: the user's block. ``stage``: in the modulo schedule, None outside.
+    ``op``: as in the plan, or what the passes put beside one, such as a commit, a drain or a
+    barrier; ``NO_OP`` outside pipelined loops. ``kind``: the op's (copy, wait, mma, ...), or
+    commit, barrier. ``block``: the user's block. ``stage``: in the modulo schedule, None outside.
     ``phase``: prologue, steady or epilogue. ``role``: '' where all threads do the same.
     ``iteration``: of the original loop, from 0. ``places``: the buffers touched; slots and
     iteration are expressions over the loop's variable. ``reason``: why it was added.
     """
 
-    op: str = ""
+    op: Op = NO_OP
     kind: str = ""
     block: str = ""
     stage: int | None = None
@@ -132,6 +134,8 @@ def _place_text(place: Place) -> str:
 def _parsed(name: str, value: str) -> Any:
     if name == "stage":
         return int(value)
+    if name == "op":
+        return Op.parse(_unquoted(value))
     if name != "places":
         return _unquoted(value)
     found = []

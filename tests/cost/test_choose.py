@@ -105,7 +105,7 @@ def test_a_loop_that_many_ctas_already_hide_is_left_alone():
 def test_a_streaming_loop_gets_a_register_ring_for_its_load():
     plan = choose(stream(), H100, FREE)
     (ring,) = plan.loops[0].rings
-    assert (ring.buffer, ring.scope, ring.producers) == ("C.load", "local", ("C",))
+    assert (ring.buffer, ring.scope, ring.producers) == ("C.load", "local", ("C.load",))
     assert ring.depth >= 2
 
 

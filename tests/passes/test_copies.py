@@ -34,6 +34,7 @@ from pipeliner.plan import KernelPlan, LoopPlan, RingPlan
 from pipeliner.plan.request import Request
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
+from pipeliner.values.op import Op
 
 from ..refusals import refused, the
 from .lowering_tools import TARGET, prepared
@@ -200,7 +201,7 @@ def stream(
 
 def test_a_streaming_statement_is_split_where_the_plan_gives_it_a_ring() -> None:
     func, kernel = recognise(prepared(stream))
-    ring = RingPlan("C.load", "local", 3, 2048, ("C",), ())
+    ring = RingPlan("C.load", "local", 3, 2048, (Op("C", "load"),), ())
     loop_plan = LoopPlan("i", "16", True, rings=(ring,))
     plan = KernelPlan("main", "sm_80", "", threads=64, loops=(loop_plan,))
     assert [info.name for info in kernel.info.loops] == ["i"]

@@ -15,6 +15,7 @@ from pipeliner.passes.ir import nodes as ir
 from pipeliner.passes.schedule.modulo import schedule_loop
 from pipeliner.passes.schedule.modulo_verify import verify, versions_needed
 from pipeliner.plan import LoopPlan, OpKind, OpPlan, Pipe, RingPlan
+from pipeliner.values.op import Op as LoopOp
 
 from ..refusals import refused, the
 
@@ -23,7 +24,7 @@ from ..refusals import refused, the
 class Op:
     """One op of a hand-made graph: what it touches and costs."""
 
-    name: str
+    name: LoopOp
     kind: OpKind
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -31,6 +32,9 @@ class Op:
     latency: int
     occupancy: int
     is_async: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", LoopOp.parse(self.name))
 
     @property
     def is_global_load(self) -> bool:

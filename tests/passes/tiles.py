@@ -13,7 +13,7 @@ from pipeliner.emulator import Emulation, emulate, lower_for_emulation
 from pipeliner.machine import machine_for
 from pipeliner.passes.copy.copies import lower_copies
 from pipeliner.passes.ir.indexing import offset
-from pipeliner.passes.ir.nodes import Call, TensorLoad, Var, op_name, walk
+from pipeliner.passes.ir.nodes import Call, TensorLoad, Var, op_of, walk
 from pipeliner.passes.lower import PIPELINE
 from pipeliner.passes.map.instructions import map_tiles
 from pipeliner.passes.recognise.facts import recognise
@@ -44,7 +44,7 @@ def ops(func: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def visit(stmt: Any) -> None:
-        name = op_name(stmt)
+        name = op_of(stmt)
         if name is not None:
             found[name] = stmt.body
 

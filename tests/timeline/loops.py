@@ -6,15 +6,16 @@ import dataclasses
 
 from pipeliner.machine import A100
 from pipeliner.plan import EdgePlan, KernelPlan, LoopPlan, OpPlan, RingPlan, SyncPlan
+from pipeliner.values.op import Op
 
 
 def copy_and_compute(depth: int, *, epilogue: str = "peeled", trip: str = "64") -> LoopPlan:
     """A copy of 100 cycles (20 of its pipe) and a computation of 50 on a ring in shared memory."""
     late = min(depth - 1, 1)
     ops = (
-        OpPlan("W", "wait", "S", "sync", 1, 1, stage=late, order=0),
-        OpPlan("S", "copy", "S", "l2", 100, 20, stage=0, order=1),
-        OpPlan("C", "compute", "C", "fma", 50, 50, stage=late, order=2),
+        OpPlan(Op("W"), "wait", "S", "sync", 1, 1, stage=late, order=0),
+        OpPlan(Op("S"), "copy", "S", "l2", 100, 20, stage=0, order=1),
+        OpPlan(Op("C"), "compute", "C", "fma", 50, 50, stage=late, order=2),
     )
     if not late:
         ops = tuple(dataclasses.replace(op, order=(1, 0, 2)[op.order]) for op in ops)

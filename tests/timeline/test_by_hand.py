@@ -9,6 +9,7 @@ from pipeliner.plan import EdgePlan, LoopPlan, OpPlan, RingPlan
 from pipeliner.timeline import Slot, steady, timeline_of, trace
 from pipeliner.timeline.slots import slot_spans
 from pipeliner.timeline.trace import ARRIVE, BARRIER
+from pipeliner.values.op import Op
 
 from .loops import copy_and_compute, kernel
 
@@ -93,7 +94,7 @@ def test_overrunning_loads_are_clamped_and_drained():
 
 def test_an_accumulator_is_passed_on_while_it_is_made():
     """Each multiplication adds to the sum of the one before: it takes the pipe, not the latency."""
-    op = OpPlan("M", "mma", "M", "tensor", 100, 10)
+    op = OpPlan(Op("M"), "mma", "M", "tensor", 100, 10)
     edges = tuple(EdgePlan("M", "M", kind, "acc", 1) for kind in ("RAW", "WAR", "WAW"))
     loop = LoopPlan("k", "8", True, (op,), edges, ii=10)
     assert steady(loop, A100).cycles == 10
@@ -101,7 +102,7 @@ def test_an_accumulator_is_passed_on_while_it_is_made():
 
 
 def test_threads_meet_before_a_slot_is_written_again():
-    op = OpPlan("X", "store", "X", "lsu", 40, 8)
+    op = OpPlan(Op("X"), "store", "X", "lsu", 40, 8)
     ring = RingPlan("S", "shared", 2, 64, ("X",), ())
     loop = LoopPlan("k", "8", True, (op,), (), (ring,), ii=8)
     met = [event.iteration for event in trace(loop, 6, A100).events if event.op == BARRIER]

@@ -20,6 +20,7 @@ from pipeliner.plan import EdgePlan, KernelPlan, LoopPlan, OpPlan, RingPlan, Syn
 from pipeliner.timeline import chrome, svg, text, timeline_of
 from pipeliner.timeline.rows import nice_step, shortened
 from pipeliner.timeline.terminal import ASCII, draw, plain
+from pipeliner.values.op import Op
 from tests.refusals import told
 
 ROOT = Path(__file__).parents[2]
@@ -30,10 +31,10 @@ def loop(depth: int) -> LoopPlan:
     """A copy of 300 cycles, a load of fragments and a matrix operation of 180 that uses them."""
     ahead = min(depth - 1, 2)
     ops = (
-        OpPlan("S", "copy", "S", "l2", 300, 60, stage=0, order=int(depth > 1)),
-        OpPlan("S.wait", "wait", "S", "sync", 1, 1, stage=ahead, order=int(depth == 1)),
-        OpPlan("P.k0.a", "load", "P", "lsu", 50, 20, stage=ahead, order=2),
-        OpPlan("P.k0", "mma", "P", "tensor", 180, 180, stage=ahead, order=3),
+        OpPlan(Op("S"), "copy", "S", "l2", 300, 60, stage=0, order=int(depth > 1)),
+        OpPlan(Op.parse("S.wait"), "wait", "S", "sync", 1, 1, stage=ahead, order=int(depth == 1)),
+        OpPlan(Op.parse("P.k0.a"), "load", "P", "lsu", 50, 20, stage=ahead, order=2),
+        OpPlan(Op.parse("P.k0"), "mma", "P", "tensor", 180, 180, stage=ahead, order=3),
     )
     edges = (
         EdgePlan("S", "P.k0.a", "RAW", "S", 0),

@@ -13,6 +13,7 @@ from pipeliner.plan import EdgePlan, LoopPlan, OpPlan, RingPlan
 from pipeliner.timeline import trace
 from pipeliner.timeline.slots import slot_spans
 from pipeliner.timeline.trace import BARRIER
+from pipeliner.values.op import Op
 
 QUEUED = ("lsu", "l2", "tma")
 
@@ -29,7 +30,7 @@ def loops(draw):
     def op(name, kind, pipe, stage):
         occupancy = draw(st.integers(1, 80))
         latency = occupancy + draw(st.integers(0, 300))
-        found = OpPlan(name, kind, name, pipe, latency, occupancy, stage=stage)
+        found = OpPlan(Op.parse(name), kind, name, pipe, latency, occupancy, stage=stage)
         names.append(found)
         return name
 
@@ -40,7 +41,7 @@ def loops(draw):
     )
     waits = []
     if asynchronous:
-        names.append(OpPlan("W", "wait", "W", "sync", 1, 1, stage=ahead))
+        names.append(OpPlan(Op("W"), "wait", "W", "sync", 1, 1, stage=ahead))
         waits = ["W"]
     for name in buffers:
         op(f"F{name}", "load", "lsu", ahead)

@@ -17,6 +17,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from ...errors import EmulatorError
+from ...values.op import Op
 from ...values.origin import ORIGIN_ATTR, Origin
 from ..base import arith, mathfn
 from ..base.dtypes import numpy_dtype, split_lanes
@@ -246,7 +247,7 @@ class _Compiler(ControlFlow):
     def _with_origin(self, rank: int, stmt: Any) -> None:
         outer = self._origin
         text = str(getattr(stmt.value, "value", stmt.value))
-        origin = Origin(op=text) if rank else Origin.parse(text)
+        origin = Origin(op=Op.parse(text)) if rank else Origin.parse(text)
         # The full origin says more than the op name, whichever of the two is outermost.
         if outer is None or rank <= outer[0]:
             self._origin = (rank, origin)
