@@ -18,7 +18,7 @@ from pipeliner.plan.request import STORES as ASKED_STORES
 
 from .rooms import modules
 
-HOMES: Final = ("mechanisms", "instructions", "choice", "passes.copy", "passes.matmul")
+HOMES: Final = ("mechanisms", "instructions", "choice", "space", "passes.copy", "passes.matmul")
 """Where mechanisms and instructions are planned, compared with each other, and emitted."""
 
 JUDGE: Final = "emulator"

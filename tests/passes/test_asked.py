@@ -114,9 +114,8 @@ def test_plan_why_and_timeline_say_the_same(name: str) -> None:
         if len(found.depths) == 1 and not plan.elementwise:
             assert round(chosen.us or 0.0, 2) == plan.predicted_us
             assert the("choice.predicted", plan.reasons)["us"] == chosen.us
-    for ways in (found.instructions, found.mechanisms, found.consumers):
-        taken = [way for way in ways if way.chosen]
-        assert len(taken) != 1 or taken[0].us == plan.predicted_us
+    (taken,) = (one for one in found.candidates if one.chosen)
+    assert taken.us == (plan.predicted_us or None)
     for one in plan.loops:
         if one.pipelined:
             drawn = timeline(func, subject.target, loop=one.name, **subject.options)
