@@ -26,9 +26,9 @@ SEED: Final = 6
 
 Constants that are older than the log were measured by other runs, of some of the same shapes."""
 
-Part = Literal["fitted", "held_out", "other"]
+LogSplit = Literal["fitted", "held_out", "other"]
 
-PARTS: Final[Mapping[Part, str]] = {
+PARTS: Final[Mapping[LogSplit, str]] = {
     "fitted": "half to fit to",
     "held_out": "half never fitted to",
     "other": "other workloads, measured last",
@@ -161,7 +161,7 @@ def summary(found: Sequence[Scores]) -> ScoreSummary:
     )
 
 
-def parts(groups: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Part]:
+def parts(groups: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], LogSplit]:
     """Which part of a log each workload is of; who may be fitted to is drawn by ``SEED``."""
     ordered = sorted(groups)
     drawn = [group for group in ordered if group in DRAWN] or ordered

@@ -13,7 +13,7 @@ from ..shared import console
 
 if TYPE_CHECKING:
     from ...logs.published import Comparison
-    from ...logs.regret import Part, Scores, ScoreSummary
+    from ...logs.regret import LogSplit, Scores, ScoreSummary
 
 HELP: Final = "judge the model's choices by a log of measured candidates, beside others' rules"
 
@@ -62,8 +62,8 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     if not timed:
         raise WorkloadError("command.log_without_time", log=args.log or args.target)
     part = parts(timed)
-    rules: dict[str, dict[Part, ScoreSummary]] = {}
-    workloads: dict[str, list[tuple[Scores, Part]]] = {}
+    rules: dict[str, dict[LogSplit, ScoreSummary]] = {}
+    workloads: dict[str, list[tuple[Scores, LogSplit]]] = {}
     for rule in RULES:
         scored = {group: scores(found, rule) for group, found in timed.items()}
         rules[rule.name] = {
@@ -85,7 +85,7 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _plain(
-    rule: Mapping[Part, ScoreSummary], workloads: Sequence[tuple[Scores, Part]]
+    rule: Mapping[LogSplit, ScoreSummary], workloads: Sequence[tuple[Scores, LogSplit]]
 ) -> dict[str, Any]:
     return {
         **{name: _rounded(found) for name, found in rule.items()},
