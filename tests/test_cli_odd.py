@@ -14,6 +14,7 @@ import pytest
 from pipeliner import cli
 from pipeliner.commands.shared import specs
 from pipeliner.commands.shared.usage import did_you_mean
+from pipeliner.diagnostics import Reason
 from pipeliner.schedules.workloads.epilogue import STEPS
 from tests.refusals import printed, told
 
@@ -75,13 +76,22 @@ def test_odd_values(
             assert last.startswith(f"pipeliner {command}: error: "), (argv, err)
 
 
+STEP = Reason("usage.names", choices=STEPS, value="rlu", near="relu")
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
         (["plan", "gemm", "--tle", "3"], "--tle 3; did you mean '--tile'?"),
-        (["plan", "gemm", "--fuse", "rlu"], "argument --fuse: expected bias"),
-        (["plan", "gemm", "--fuse", "rlu"], "not 'rlu'; did you mean 'relu'?"),
-        (["verify", "gemm", "--seed", "-1"], "expected an integer of at least 0, not '-1'"),
+        (["plan", "gemm", "--fuse", "rlu"], f"argument --fuse: {STEP}"),
+        (["verify", "gemm", "--seed", "-1"], Reason("usage.integer", least=0, value="-1")),
+        (["verify", "gemm", "--seed", "x"], Reason("usage.integer", least=0, value="x")),
+        (["plan", "gemm", "--tile", "64x64"], Reason("usage.sizes", sizes="MxNxK", value="64x64")),
+        (
+            ["plan", "conv2d", "--stride", "a"],
+            Reason("usage.numbers", such="1 or 1,2", value="a"),
+        ),
+        (["tune", "gemm", "--devices", "a"], Reason("usage.numbers", such="0,1", value="a")),
     ],
 )
 def test_usage_is_of_the_command(

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pipeliner import cli
+from pipeliner.diagnostics import Reason
 from pipeliner.passes.listed import PASSES
 
 
@@ -46,4 +47,5 @@ def test_an_unknown_name_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit) as exited:
         cli.main(["passes", "Syncronise"])
     assert exited.value.code == 2
-    assert "did you mean 'Synchronise'?" in capsys.readouterr().err
+    reason = Reason("usage.pass", name="Syncronise", near="Synchronise")
+    assert capsys.readouterr().err.endswith(f"error: {reason}\n")

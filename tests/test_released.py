@@ -113,5 +113,6 @@ def test_old_options_of_the_command_work_with_a_note(capsys: Any) -> None:
         assert main([*asked, "--tile", "64x128x64", name, "4", "--json"]) == 0
         told.append(capsys.readouterr())
     assert told[0].out == told[1].out
-    assert "note: --ctas is called --persistent now" in told[0].err
+    note = Reason("usage.renamed", option="--ctas", now="persistent")
+    assert told[0].err == f"pipeliner plan: note: {note}\n"
     assert told[1].err == ""

@@ -8,6 +8,7 @@ import pytest
 
 from pipeliner import cli
 from pipeliner.commands.lab import tune as command
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.targets import gpu
 from pipeliner.tuning import Progress, tune
@@ -61,7 +62,7 @@ def test_a_gpu_that_is_named_twice_measures_nothing(capsys, tmp_path):
     """Two kernels at once on one GPU: neither time would be its own."""
     with pytest.raises(SystemExit):
         cli.main([*ARGUMENTS, "--devices", "0,1,0"])
-    assert "expected each GPU once, not '0,1,0'" in capsys.readouterr().err
+    assert Reason("tune.devices", devices=(0, 1, 0)) in capsys.readouterr().err
     with refused("tune.devices", WorkloadError, devices=(0, 0)):
         tune(SPEC, "h100", db=tmp_path / "r", devices=(0, 0))
     with refused("tune.seconds", WorkloadError, value=0):

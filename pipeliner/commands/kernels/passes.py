@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
+from ...diagnostics import Reason
 from ..shared import console, usage
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         shown = tuple(one for one in PASSES if one.name.lower() == args.name.lower())
         if not shown:
-            near = usage.did_you_mean(args.name, [one.name for one in PASSES])
-            args.parser.error(f"there is no pass {args.name!r}{near}")
+            near = usage.nearest(args.name, [one.name for one in PASSES])
+            args.parser.error(Reason("usage.pass", name=args.name, near=near))
     if args.json:
         console.print_json(passes=[_fields(one) for one in shown])
     elif args.name is not None:

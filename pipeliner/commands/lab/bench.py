@@ -6,9 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
+from ...diagnostics import Reason
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
-from ..shared.usage import EXIT_INTERRUPTED
+from ..shared.usage import EXIT_INTERRUPTED, nearest
 
 if TYPE_CHECKING:
     from ...bench import Problem, Report
@@ -214,7 +215,10 @@ def _peers(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(",")))
     unknown = [name for name in names if name not in PEERS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"expected names of {','.join(PEERS)}, not {unknown[0]!r}")
+        near = nearest(unknown[0], PEERS)
+        raise argparse.ArgumentTypeError(
+            Reason("usage.names", choices=PEERS, value=unknown[0], near=near)
+        )
     return names
 
 

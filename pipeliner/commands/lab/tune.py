@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import knobs
+from ...diagnostics import Reason
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
 from ..shared.usage import EXIT_INTERRUPTED
@@ -201,7 +202,8 @@ def _check(args: argparse.Namespace) -> None:
 def _devices(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"expected numbers such as 0,1, not {text!r}")
-    if len(set(parts)) < len(parts):
-        raise argparse.ArgumentTypeError(f"expected each GPU once, not {text!r}")
-    return tuple(int(part) for part in parts)
+        raise argparse.ArgumentTypeError(Reason("usage.numbers", such="0,1", value=text))
+    devices = tuple(int(part) for part in parts)
+    if len(set(devices)) < len(devices):
+        raise argparse.ArgumentTypeError(Reason("tune.devices", devices=devices))
+    return devices

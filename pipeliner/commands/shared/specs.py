@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ...diagnostics import Reason
 from ...errors import WorkloadError
-from .usage import RenamedOption, did_you_mean, rare
+from .usage import RenamedOption, nearest, rare
 
 if TYPE_CHECKING:
     from ...schedules.workloads import Spec
@@ -196,17 +197,18 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"expected numbers such as 1 or 1,2, not {text!r}"
-        ) from None
+        reason = Reason("usage.numbers", such="1 or 1,2", value=text)
+        raise argparse.ArgumentTypeError(reason) from None
 
 
 def _steps(text: str) -> tuple[str, ...]:
     steps = tuple(text.split(","))
     wrong = next((step for step in steps if step not in STEPS), None)
     if wrong is not None:
-        near = did_you_mean(wrong, STEPS)
-        raise argparse.ArgumentTypeError(f"expected {', '.join(STEPS)}, not {wrong!r}{near}")
+        near = nearest(wrong, STEPS)
+        raise argparse.ArgumentTypeError(
+            Reason("usage.names", choices=STEPS, value=wrong, near=near)
+        )
     return steps
 
 
@@ -222,5 +224,6 @@ def times(text: str, count: int) -> list[int]:
     except ValueError:
         numbers = []
     if len(numbers) != count:
-        raise argparse.ArgumentTypeError(f"expected {'x'.join('MNK'[:count])}, not {text!r}")
+        sizes = "x".join("MNK"[:count])
+        raise argparse.ArgumentTypeError(Reason("usage.sizes", sizes=sizes, value=text))
     return numbers

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
+from ...diagnostics import Reason
 from ...diagnostics.formatting import sentence
 from ...values.released import option
 
@@ -80,7 +81,8 @@ class RenamedOption(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         """Store the value, with a note."""
-        print(f"{parser.prog}: note: {option_string} is called --{self.dest} now", file=sys.stderr)
+        note = Reason("usage.renamed", option=option_string, now=self.dest)
+        print(f"{parser.prog}: note: {note}", file=sys.stderr)
         setattr(namespace, self.dest, option(self.dest, values))
 
 
@@ -107,9 +109,7 @@ def at_least(least: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(
-                f"expected an integer of at least {least}, not {text!r}"
-            )
+            raise argparse.ArgumentTypeError(Reason("usage.integer", least=least, value=text))
         return value
 
     return read

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 SENTENCES: Final = {
+    "usage.integer": "expected an integer of at least {least}, not {value!r}",
+    "usage.numbers": "expected numbers such as {such}, not {value!r}",
+    "usage.names": "expected names of {choices}, not {value!r}{near:near}",
+    "usage.sizes": "expected {sizes}, not {value!r}",
+    "usage.pass": "there is no pass {name!r}{near:near}",
+    "usage.renamed": "{option} is called --{now} now",
     "option.least": "expected --{option} to be at least {least}, not {value}",
     "option.positive": "expected --{option} to be above 0, not {value:g}",
     "option.choice": "expected --{option} to be one of {choices}, not {value!r}",
