@@ -116,6 +116,16 @@ def test_split_k_is_right() -> None:
     assert every.ran == Reason("sample.all")
 
 
+def test_mutants_of_split_k_run_on_the_ctas_that_verify_runs() -> None:
+    kernel = pipeliner.build(split(), "a100")
+    report = pipeliner.mutate(kernel, **ONCE)
+    assert report.ok
+    assert not report.survivors
+    assert {fate.mutant.kernel for fate in report.fates} == {f"{kernel.name}_kernel"}
+    assert report.ran == pipeliner.verify(kernel, **ONCE).ran
+    assert report.ran.has("sample.needed")
+
+
 def changed(mod: Any, kernel: str, kind: type, change: Any) -> Any:
     """A lowered module of which one kernel has each statement of a kind changed."""
     functions = dict(mod.functions.items())

@@ -43,8 +43,8 @@ Block = tuple[int, int, int]
 Blocks = Iterable[Block] | Mapping[int, Iterable[Block]]
 """CTAs of every kernel, or of each by its number among those of the host function, from 0."""
 
-Programs = dict[tuple[str, bool], CompiledKernel]
-"""Compiled kernels by name, and whether their warps are interleaved."""
+Programs = dict[str, CompiledKernel]
+"""Compiled kernels by name."""
 
 _DYNAMIC_TAG = "tirx.use_dyn_shared_memory"
 """Launch dimension that is the bytes of dynamic shared memory."""
@@ -68,6 +68,7 @@ def emulate(
     in_step: Mapping[int, Iterable[Block]] | None = None,
     lines: Lines | None = None,
     programs: Programs | None = None,
+    variant: int = 0,
     only_first: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Emulation:
@@ -107,6 +108,8 @@ def emulate(
     programs
         What its kernels were compiled to: filled by the first run, used by the next ones. For runs
         of the same ``mod`` only.
+    variant
+        Which of the variants runs that ``programs`` were compiled with; 0: the kernels themselves.
     only_first
         Stop at the first hazard: it is the only one reported, the outputs are unfinished and the
         counts of its kernel are missing.
@@ -137,24 +140,17 @@ def emulate(
     programs = {} if programs is None else programs
     smem = _smem(host)
     hazards, stats = HazardLog(only_first=only_first), []
-    mode = _Mode(timing, order, np.random.default_rng(seed), progress)
+    mode = _Mode(timing, order, np.random.default_rng(seed), variant, progress)
     chosen = _chosen(blocks, kernel_names(host))
     calm = _chosen(in_step or {}, kernel_names(host))
-
-    def program(name: str, *, preemptive: bool) -> CompiledKernel:
-        if (name, preemptive) not in programs:
-            programs[name, preemptive] = compile_kernel(kernels[name], preemptive=preemptive)
-        return with_arena(programs[name, preemptive], smem)
-
     with suppress(Stopped):
         for launch in launches:
             name = launch.kernel
+            if name not in programs:
+                programs[name] = compile_kernel(kernels[name])
             if name not in compiled:
-                compiled[name] = program(name, preemptive=order != "lockstep")
-            step = None
-            if order != "lockstep" and name in calm:
-                step = _InStep(program(name, preemptive=False), calm[name])
-            some = chosen.get(name)
+                compiled[name] = with_arena(programs[name], smem)
+            some, step = chosen.get(name), calm.get(name, set())
             stats += _run_kernel(compiled[name], launch, hazards, mode, some, kernels[name], step)
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
@@ -203,15 +199,8 @@ class _Mode:
     timing: str
     order: str
     rng: np.random.Generator
+    variant: int
     progress: Callable[[int, int], None] | None = None
-
-
-@dataclass(frozen=True)
-class _InStep:
-    """CTAs of a kernel whose warps go in lock step, and its program for them."""
-
-    kernel: CompiledKernel
-    blocks: set[Block]
 
 
 def _run_kernel(
@@ -221,7 +210,7 @@ def _run_kernel(
     mode: _Mode,
     chosen: set[Block] | None,
     func: Any,
-    step: _InStep | None,
+    calm: set[Block],
 ) -> list[CtaStats]:
     unknown = sorted(set(launch.dims) - _KNOWN_TAGS)
     if unknown:
@@ -251,9 +240,10 @@ def _run_kernel(
                 mixed=mixed,
                 blocks=[block for _, block in members],
             )
-            program, order = kernel, mode.order
-            if step is not None and all(block in step.blocks for _, block in members):
-                program, order = step.kernel, "lockstep"
+            order = mode.order
+            if all(block in calm for _, block in members):
+                order = "lockstep"
+            entry = kernel.code.in_step if order == "lockstep" else kernel.code.interleaved
             programs: list[tuple[Cta, Array, Program]] = []
             for place, block in members:
                 cta = Cta(
@@ -270,7 +260,8 @@ def _run_kernel(
                 )
                 whole = order == "lockstep" and not kernel.by_warp
                 for group in _thread_groups(cta, dims, whole=whole):
-                    programs.append((cta, group.tids, program.entry(group, args, block, dynamic)))
+                    program = entry(group, args, block, dynamic, mode.variant)
+                    programs.append((cta, group.tids, program))
             yield Resident(cluster, Scheduler(cluster, order, mode.rng, programs))
 
     total = math.prod(_dims(launch, "blockIdx"))

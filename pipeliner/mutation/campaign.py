@@ -11,8 +11,9 @@ that the kernel does not need.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,20 +28,19 @@ from ..emulator.launch.host import run_host
 from ..emulator.units.cp_async import TIMINGS
 from ..errors import WorkloadError
 from ..verification.accuracy import equal
-from ..verification.subjects import GivenInputs, arguments, subject_of
-from ..verification.verdict import paired, verify
+from ..verification.sampling import ALL_CTAS, Sample, sample
+from ..verification.subjects import GivenInputs, Subject, arguments, subject_of
+from ..verification.verdict import cluster_of, owned_by, paired, verify
 from .equivalence import equivalent
 from .mutants import Mutant, device_functions, is_planned, mutants, mutated
 from .needless import needless
+from .schema import Schema
 
 Relatives: TypeAlias = "Mapping[str, Callable[[], Any]]"
 """Kernels of the same function for other extents, by name; made when needed."""
 
 DEFAULT_MODES: Final = tuple(paired(TIMINGS, ORDERS))
 """Timings of copies and orders of warps, the quickest first."""
-
-_CLUSTER: Final = "clusterCtaIdx"
-"""Launch dimensions of a cluster begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,15 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class MutationReport:
-    """The fates of all mutants of one kernel. ``mutants``: how many there are to run."""
+    """The fates of all mutants of one kernel.
+
+    ``mutants``: how many there are to run. ``ran``: on which CTAs, of each kernel.
+    """
 
     title: str
     mutants: int
     fates: tuple[Fate, ...]
+    ran: Reason = ALL_CTAS
 
     @property
     def ok(self) -> bool:
@@ -130,7 +134,7 @@ def mutate(
     """
     modes = paired(timings, orders)
     campaign = Campaign(func, inputs, target, relatives, modes, seed, extents, reference, others)
-    return MutationReport(campaign.title, len(campaign.mutants), tuple(campaign.run()))
+    return campaign.report(campaign.run())
 
 
 class Campaign:
@@ -155,18 +159,19 @@ class Campaign:
         self._seed = seed
         first, *further = extents
         given = arguments(subject.function, inputs, seed, extents=first)
-        self._hosts = [_Host("", subject.lowered, list(given.values()), self._modes, seed)]
+        self.mutants = mutants(subject.lowered)
+        schema = Schema.of(subject.lowered, self.mutants)
+        self._hosts = [_Host("", subject, given, self._modes, seed, schema)]
         if reference is not None:
             self._hold_against(reference, func, target)
         self._makers: list[tuple[str, Callable[[], _Host]]] = []
-        for number, arrays in enumerate(others, 2):
-            self._add(f"inputs {number}", lambda: func, first, arrays)
+        for number, other in enumerate(others, 2):
+            self._add(f"inputs {number}", lambda: func, first, other)
         for values in further:
             self._add(", ".join(f"{k} = {v}" for k, v in values.items()), lambda: func, values)
         for name, make in (relatives or {}).items():
             self._add(name, make, {})
         self._target = target
-        self.mutants = mutants(subject.lowered)
 
     def _hold_against(self, reference: Callable[..., Any], func: Any, target: Any) -> None:
         """Compare the kernel with ``reference``; WorkloadError: it is wrong itself."""
@@ -178,7 +183,7 @@ class Campaign:
             reference=reference,
             timings=[timing],
             orders=[order],
-            blocks=host.blocks,
+            blocks=host.chosen.blocks if len(host.subject.kernels) == 1 else None,
         )
         if not verdict.ok:
             raise WorkloadError(
@@ -195,9 +200,18 @@ class Campaign:
         def host() -> _Host:
             subject = subject_of(make(), self._target)
             arrays = arguments(subject.function, inputs, self._seed, extents=extents)
-            return _Host(name, subject.lowered, list(arrays.values()), self._modes, self._seed)
+            return _Host(name, subject, arrays, self._modes, self._seed)
 
         self._makers.append((name, host))
+
+    @property
+    def ran(self) -> Reason:
+        """Which CTAs of the kernel run with each mutant."""
+        return self._hosts[0].chosen.said
+
+    def report(self, fates: Iterable[Fate]) -> MutationReport:
+        """What became of the mutants, so far as ``fates`` go."""
+        return MutationReport(self.title, len(self.mutants), tuple(fates), self.ran)
 
     def run(self) -> Iterator[Fate]:
         """Yield the fate of each mutant, in order, as soon as it is known."""
@@ -215,11 +229,10 @@ class Campaign:
             twin = mutant if not host.name else host.twin(mutant)
             if twin is None:
                 continue
-            broken = mutated(host.lowered, twin)
-            programs: Programs = {}
+            broken = host.with_defect(twin)
             for mode in self._modes:
                 runs += 1
-                cause = host.objection(broken, mode, programs)
+                cause = host.objection(broken, mode)
                 if cause:
                     where = f"copies {mode[0]}, warps {mode[1]}"
                     where += f", {host.name}" if host.name else ""
@@ -238,49 +251,77 @@ class Campaign:
             yield self._hosts[number]
 
 
+@dataclass(frozen=True)
+class _Broken:
+    """A kernel with a defect: a module, or a variant in the programs of the kernel's own."""
+
+    mod: Any
+    programs: Programs
+    variant: int = 0
+
+
 @dataclass
 class _Host:
     """A kernel and arguments that mutants are run on; '' names the kernel itself."""
 
     name: str
-    lowered: Any
-    arrays: Sequence[Any]
+    subject: Subject
+    arrays: Mapping[str, Any]
     modes: Sequence[tuple[str, str]]
     seed: int
-    blocks: list[tuple[int, int, int]] | None = field(init=False)
+    schema: Schema = field(default_factory=Schema)
+    chosen: Sample = field(init=False)
     outputs: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.blocks = _corners(self.lowered, self.arrays)
+        self.chosen = _chosen(self.subject, self.arrays, self.seed)
         self.outputs = {}
-        programs: Programs = {}
+        whole = _Broken(self.lowered, self.schema.programs)
         # A relative needs no verdict, only its outputs.
         for mode in self.modes[:1] if self.name else self.modes:
-            outcome = self._emulate(self.lowered, mode, programs)
+            outcome = self._emulate(whole, mode)
             self.outputs = self.outputs or outcome.outputs
             cause = self._cause(outcome)
             if cause:
                 raise WorkloadError("mutation.wrong_kernel", cause=cause)
 
+    @property
+    def lowered(self) -> Any:
+        """The module that mutants are made of."""
+        return self.subject.lowered
+
     def twin(self, mutant: Mutant) -> Mutant | None:
         """The mutant of this kernel that does what ``mutant`` does to another."""
-        alike = [m for m in mutants(self.lowered) if m.twin.is_like(mutant.twin)]
+        alike = [m for m in self._mutants if m.twin.is_like(mutant.twin)]
         return alike[0] if alike else None
 
-    def objection(self, broken: Any, mode: tuple[str, str], programs: Programs) -> Why:
-        """What shows that ``broken`` is not this kernel, '' where nothing does."""
-        return self._cause(self._emulate(broken, mode, programs))
+    @cached_property
+    def _mutants(self) -> tuple[Mutant, ...]:
+        return mutants(self.lowered)
 
-    def _emulate(self, mod: Any, mode: tuple[str, str], programs: Programs) -> Emulation:
+    def with_defect(self, mutant: Mutant) -> _Broken:
+        """This kernel with a defect."""
+        number = self.schema.numbers.get(mutant, 0)
+        if number:
+            return _Broken(self.lowered, self.schema.programs, number)
+        return _Broken(mutated(self.lowered, mutant), {})
+
+    def objection(self, broken: _Broken, mode: tuple[str, str]) -> Why:
+        """What shows that ``broken`` is not this kernel, '' where nothing does."""
+        return self._cause(self._emulate(broken, mode))
+
+    def _emulate(self, broken: _Broken, mode: tuple[str, str]) -> Emulation:
         timing, order = mode
         return emulate(
-            mod,
+            broken.mod,
             self.arrays,
             timing=timing,
             order=order,
             seed=self.seed,
-            blocks=self.blocks,
-            programs=programs,
+            blocks=self.chosen.blocks,
+            in_step=self.chosen.in_step,
+            programs=broken.programs,
+            variant=broken.variant,
             only_first=True,
         )
 
@@ -295,20 +336,20 @@ class _Host:
         return ""
 
 
-def _corners(mod: Any, arrays: Sequence[Any]) -> list[tuple[int, int, int]] | None:
-    """Return blockIdx of the first and the last CTA: a full tile and perhaps a ragged one.
+def _chosen(subject: Subject, arrays: Mapping[str, Any], seed: int) -> Sample:
+    """The CTAs that mutants are run on: of several kernels those that ``verify`` runs.
 
-    None, which is all, for clusters, whose CTAs run together, and for several kernels: one reads
-    what the CTAs of another wrote.
+    Of one the first and the last, with their clusters: a full tile and perhaps a ragged one.
     """
-    kernels, host = device_functions(mod)
-    found: list[tuple[int, int, int]] = [(0, 0, 0)]
+    kernels, host = device_functions(subject.lowered)
     launches = run_host(host, kernels, bind_arguments(host, arrays)[0])
     if len(launches) > 1:
-        return None
+        names = subject.kernels
+        owned = owned_by(subject, arrays, None, len(names))
+        return sample(None, owned, seed, cluster_of(subject), names)
     for launch in launches:
-        if any(tag.startswith(_CLUSTER) for tag in launch.dims):
-            return None
-        x, y, z = (launch.extent(f"blockIdx.{axis}") - 1 for axis in "xyz")
-        found.append((x, y, z))
-    return list(dict.fromkeys(found))
+        x, y, z = (launch.extent(f"blockIdx.{axis}") for axis in "xyz")
+        if x * y * z > 2:
+            ends = ((0, 0, 0), (x - 1, y - 1, z - 1))
+            return Sample({0: ends}, Reason("mutation.ends", total=x * y * z))
+    return Sample(None, ALL_CTAS)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias
 
 import tvm
 
@@ -14,7 +15,10 @@ from ..plan import PLAN_ATTR, KernelPlan
 from ..values.origin import Origin
 from .indices import advance, indices
 from .operations import operations, weaken
-from .slots import PlacedRing, fragment_bytes, rings_of, shift, slot_uses
+from .slots import PlacedRing, SlotUse, fragment_bytes, rings_of, shift, slot_uses
+
+_REMEMBERED: Final = 4
+"""Lowered modules whose rings are remembered: all mutants of one ask for them."""
 
 MutantKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival", "slot", "phase"]
 """What a mutant changes."""
@@ -74,7 +78,7 @@ def mutants(mod: Any) -> tuple[Mutant, ...]:
     rings = _rings(mod)
     found: list[Mutant] = []
     for name, func in device_functions(mod)[0].items():
-        found += _of_kernel(name, func, rings)
+        found += _of_kernel(name, func, rings, _uses(mod, name))
     return tuple(found)
 
 
@@ -89,12 +93,14 @@ def mutated(mod: Any, mutant: Mutant) -> Any:
         elif not (rings := _rings(mod)):
             functions[var] = advance(func, indices(func)[mutant.number])
         else:
-            use = slot_uses(func, rings)[mutant.number]
+            use = _uses(mod, mutant.kernel)[mutant.number]
             functions[var] = shift(func, use, rings[use.buffer])
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _of_kernel(name: str, func: Any, rings: Mapping[str, PlacedRing]) -> list[Mutant]:
+def _of_kernel(
+    name: str, func: Any, rings: Mapping[str, PlacedRing], uses: Sequence[SlotUse]
+) -> list[Mutant]:
     """The mutants of one device function."""
     found: list[Mutant] = []
     alike: Counter[Twin] = Counter()
@@ -110,7 +116,7 @@ def _of_kernel(name: str, func: Any, rings: Mapping[str, PlacedRing]) -> list[Mu
 
     for at, op in enumerate(operations(func)):
         add(op.kind, at, op.name, op.weakening, op.origin, op.statement)
-    for at, use in enumerate(slot_uses(func, rings)):
+    for at, use in enumerate(uses):
         what = f"{use.buffer}[{use.slot}]"
         add("slot", at, what, "one slot further", use.origin, use.statement)
     for at, index in enumerate(() if rings else indices(func)):
@@ -133,6 +139,13 @@ def is_planned(mod: Any) -> bool:
     return any(PLAN_ATTR in (func.attrs or {}) for func in mod.functions.values())
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def _uses(mod: Any, kernel: str) -> tuple[SlotUse, ...]:
+    """The uses of slots of the rings in a kernel."""
+    return slot_uses(device_functions(mod)[0][kernel], _rings(mod))
+
+
+@lru_cache(maxsize=_REMEMBERED)
 def _rings(mod: Any) -> dict[str, PlacedRing]:
     """The rings of the plan that a function of the module carries; none without a plan."""
     for func in mod.functions.values():

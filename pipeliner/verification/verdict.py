@@ -186,9 +186,8 @@ def verify(
     subject = subject_of(func, target)
     arrays = arguments(subject.function, inputs, seed, integers=integers, extents=extents)
     names = subject.kernels
-    owned = _owned(subject, arrays, blocks, len(names))
-    cluster = 1 if subject.plan is None else subject.plan.cluster
-    chosen = sample(blocks, owned, seed, cluster, names)
+    owned = owned_by(subject, arrays, blocks, len(names))
+    chosen = sample(blocks, owned, seed, cluster_of(subject), names)
     runner = _Runner(subject, arrays, chosen, seed, progress)
     against, wanted, rule = _reference(runner, reference, asked(tolerance), integers=integers)
 
@@ -268,8 +267,13 @@ def partial_sums_of(subject: Subject) -> int:
     )
 
 
-def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any, count: int) -> Owned:
-    """Return which CTA of each of ``count`` kernels writes what, where that matters."""
+def cluster_of(subject: Subject) -> int:
+    """How many CTAs of its kernels are a cluster, as far as a plan says."""
+    return 1 if subject.plan is None else subject.plan.cluster
+
+
+def owned_by(subject: Subject, arrays: Mapping[str, Any], blocks: Any, count: int) -> Owned:
+    """Which CTA of each of ``count`` kernels writes what, where that matters."""
     if blocks == ALL:
         return Owned.of_unknown(Reason("ownership.all_run"), count)
     if subject.source is None:

@@ -10,6 +10,7 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
+from pipeliner.diagnostics import Reason
 from pipeliner.mutation import Campaign
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
@@ -25,6 +26,15 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert counts
     assert counts[1] == counts[2] == str(len(table) - 2)
     assert last.startswith("right: gemm_32x32x80_float16_nt: ")
+
+
+def test_command_says_which_ctas_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", *SMALL, "--m", "96", "--k", "16", "--mutate"]) == 0
+    *_, ran, last = capsys.readouterr().out.splitlines()
+    assert ran == f"ran {Reason('mutation.ends', total=3)}"
+    assert last.startswith("right: ")
+    assert cli.main(["verify", *SMALL, "--m", "96", "--k", "16", "--mutate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"]["code"] == "mutation.ends"
 
 
 def test_command_as_json_with_the_line_of_each(capsys: pytest.CaptureFixture[str]) -> None:

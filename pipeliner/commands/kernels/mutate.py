@@ -44,7 +44,7 @@ def run(
     ``small``: the workload that it is of. An interrupt ends it with what was done so far, and code
     130.
     """
-    from ...mutation import Campaign, MutationReport
+    from ...mutation import Campaign
     from ...verification.verdict import paired
 
     modes = paired(timings, orders)
@@ -65,7 +65,7 @@ def run(
                 step()
     except KeyboardInterrupt:
         interrupted = True
-    report = MutationReport(campaign.title, len(campaign.mutants), tuple(fates))
+    report = campaign.report(fates)
     if as_json:
         console.print_json(verified_on=small.title if small else "", **_as_json(report, campaign))
     else:
@@ -131,6 +131,8 @@ def _print(report: MutationReport, campaign: Campaign) -> None:
     for fate in report.unexplained:
         cuda = campaign.line(fate.mutant)
         print(f"survives: {fate.mutant}" + (f"\n  {cuda}" if cuda else ""))
+    for line in _ctas(report):
+        print(f"ran {line}")
     killed = sum(fate.killed for fate in report.fates)
     proved = len(report.survivors) - len(report.unexplained)
     syncs = sum(mutant.synchronises for mutant in campaign.mutants)
@@ -140,6 +142,14 @@ def _print(report: MutationReport, campaign: Campaign) -> None:
         f"{len(report.unexplained)} survive, {report.mutants - len(report.fates)} not run "
         f"({syncs} synchronising operations, {report.mutants - syncs} ring indices)"
     )
+
+
+def _ctas(report: MutationReport) -> list[str]:
+    """Which CTAs ran, where not all did: a line for each kernel."""
+    ran = report.ran
+    if ran.code == "sample.all":
+        return []
+    return list(map(str, ran["kernels"] if ran.code == "sample.kernels" else [ran]))
 
 
 def _line(campaign: Campaign, fate: Fate) -> int | None:
@@ -166,6 +176,7 @@ def _as_json(report: MutationReport, campaign: Campaign) -> dict[str, Any]:
         "ok": report.ok,
         "title": report.title,
         "mutants": report.mutants,
+        "ran": reason_as_json(report.ran),
         "operations": sum(mutant.synchronises for mutant in campaign.mutants),
         "fates": [
             {

@@ -16,6 +16,8 @@ SENTENCES: Final = {
     "mutation.no_operation": (
         "cannot mutate operation {number}: the kernel has {count:count operation}, from 0 on"
     ),
+    # Which CTAs run with each
+    "mutation.ends": "the first and the last of {total} CTAs, with their clusters",
     # What kills a mutant
     "mutation.hazard": "{hazard}{where}",
     "mutation.differs": "{wrong} of {size} elements of {output} differ",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import tvm_ffi
@@ -21,20 +21,18 @@ from ...values.op import Op
 from ...values.origin import ORIGIN_ATTR, Origin
 from ..base import arith, mathfn
 from ..base.dtypes import numpy_dtype, split_lanes
-from ..base.requests import Fork, Program
+from ..base.requests import Fork
 from ..engine import grid_barrier
 from ..engine.machine import SiteInfo
 from ..engine.thread_group import NOBODY, narrow
 from ..launch.global_uses import GlobalUse
-from ..memory.grid import Block
 from ..memory.spaces import GlobalView, LocalView, SharedView, is_local_scope
 from ..units import atomics, hopper, matrix, mma_runs, tma, warp, wmma
-from ..units.issuing import IssuingGroup
 from . import calls, ptx
 from .buffers import BufferRef, Memory, constant_extent, element_count, place_shared
 from .control_flow import ControlFlow, calls_in, positions
 from .operation import is_pure
-from .source import Val
+from .source import MAY_INTERLEAVE, Code, Val
 
 _THREAD_AXES: Final = {"threadIdx.x": "s.tx", "threadIdx.y": "s.ty", "threadIdx.z": "s.tz"}
 """Text of each thread axis in generated code."""
@@ -62,8 +60,7 @@ class CompiledKernel:
     """
 
     name: str
-    entry: Callable[[IssuingGroup, Sequence[Any], Block, int], Program]
-    source: str
+    code: Code
     sites: tuple[SiteInfo, ...]
     granule: int
     arena: int  # window offset of the dynamic arena = bytes of static shared memory before it
@@ -74,22 +71,27 @@ class CompiledKernel:
     proxies: bool
 
 
-def compile_kernel(func: Any, *, preemptive: bool = False) -> CompiledKernel:
+Variants: TypeAlias = "Mapping[Any, Sequence[tuple[int, Any]]]"
+"""By a statement of a kernel: numbers of variants, from 1, and what stands in its place there."""
+
+
+def compile_kernel(func: Any, variants: Variants | None = None) -> CompiledKernel:
     """Compile one lowered device function; EmulatorError names what it cannot translate.
 
-    ``preemptive``: the program yields before every statement that touches shared memory or
-    synchronises.
+    ``variants``: of the same function, of which each run chooses one. They have the statements in
+    common that they do not replace; nothing that one of these defines is used outside of it, and
+    none is a node that stands in several places.
     """
-    return _Compiler(func, preemptive).compile()
+    return _Compiler(func, variants or {}).compile()
 
 
 class _Compiler(ControlFlow):
     """Statement translation; state of one compilation."""
 
-    def __init__(self, func: Any, preemptive: bool) -> None:
+    def __init__(self, func: Any, variants: Variants) -> None:
         super().__init__()
         self._func = func
-        self._preemptive = preemptive
+        self._variants = variants
         self._name = str(func.attrs["global_symbol"])
         self._places, self._arena = place_shared(func.body)
         self._calls = calls_in(func.body)
@@ -122,18 +124,16 @@ class _Compiler(ControlFlow):
 
     def compile(self) -> CompiledKernel:
         func, w = self._func, self.writer
-        with w.block("def kernel(s, args, block, dynamic_bytes):"):
+        with w.block("def kernel(s, args, block, dynamic_bytes, variant):"):
             names = [self._bind_param(i, param) for i, param in enumerate(func.params)]
             self.statement(func.body)
             # A kernel that never blocks is a generator all the same.
             w.emit("if False: yield")
         source = "\n".join(w.scopes[0].body) + "\n"
-        exec(compile(source, f"<emulated {self._name}>", "exec"), self.namespace)
         granule = min([_MAX_GRANULE, *self.access_sizes])
         return CompiledKernel(
             self._name,
-            self.namespace["kernel"],
-            source,
+            Code(self._name, source, self.namespace),
             tuple(self._sites),
             granule,
             self._arena,
@@ -165,6 +165,21 @@ class _Compiler(ControlFlow):
     # Statements
 
     def statement(self, stmt: Any) -> None:
+        others = self._variants.get(stmt, ()) if self._variants else ()
+        number, env = self._number, dict(self.env) if others else {}
+        for variant, other in others:
+            with self.writer.block(f"if variant == {variant}:"):
+                self._translate(other)
+            self._number, self.env = number, dict(env)
+        if not others:
+            self._translate(stmt)
+            return
+        replaced = ", ".join(str(variant) for variant, _ in others)
+        with self.writer.block(f"if variant not in ({replaced},):"):
+            self._translate(stmt)
+        self.env = env
+
+    def _translate(self, stmt: Any) -> None:
         handler = _STATEMENTS.get(type(stmt))
         if handler is None:
             raise EmulatorError("emulator.statement", kind=type(stmt).__name__, statement=str(stmt))
@@ -179,8 +194,8 @@ class _Compiler(ControlFlow):
         names = tuple(name for name, _ in self.loops)
         at = None if isinstance(stmt, tirx.AttrStmt) else self._number
         self._sites.append(SiteInfo(lambda: _printed(stmt), origin, names, at))
-        if self._preemptive and self._may_interleave(stmt):
-            self.writer.emit("yield")
+        if self._may_interleave(stmt):
+            self.writer.emit(MAY_INTERLEAVE)
         values = "".join(f", {text}" for _, text in self.loops)
         self.writer.emit(f"s.step(({number}{values},))")
 

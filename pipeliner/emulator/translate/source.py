@@ -7,13 +7,48 @@ one rule), so index arithmetic costs nothing in inner loops.  What reads memory 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..base.dtypes import is_float, is_int
 from ..base.intervals import Span, of_type
+from ..base.requests import Program
+from ..memory.grid import Block
+from ..units.issuing import IssuingGroup
+
+MAY_INTERLEAVE: Final = "yield  # to other warps"
+"""The line in front of each statement that touches shared memory or synchronises."""
+
+Entry: TypeAlias = "Callable[[IssuingGroup, Sequence[Any], Block, int, int], Program]"
+"""Takes a thread group, arguments, blockIdx, bytes of dynamic shared memory and a variant."""
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """The generated function of a kernel; each of its two forms is compiled when it first runs."""
+
+    name: str
+    source: str
+    namespace: dict[str, Any]
+
+    @cached_property
+    def interleaved(self) -> Entry:
+        """The program that yields wherever other warps may go on."""
+        return self._compiled(self.source)
+
+    @cached_property
+    def in_step(self) -> Entry:
+        """The program that yields only where it must wait."""
+        lines = self.source.splitlines()
+        return self._compiled("\n".join(x for x in lines if x.lstrip() != MAY_INTERLEAVE) + "\n")
+
+    def _compiled(self, source: str) -> Entry:
+        exec(compile(source, f"<emulated {self.name}>", "exec"), self.namespace)
+        entry: Entry = self.namespace["kernel"]
+        return entry
 
 
 class Val(NamedTuple):
