@@ -19,7 +19,7 @@ from ..passes.ir.kernels import bodies, with_bodies
 from ..passes.ir.nodes import i32, walk
 from .mutants import Mutant, device_functions, mutated
 
-Position: TypeAlias = tuple[int, ...]
+StatementPath: TypeAlias = tuple[int, ...]
 """Where a statement is: at each level its number among those directly inside the one around it."""
 
 _MARK: Final = "pipeliner.variants"
@@ -42,7 +42,7 @@ class Schema:
         """Return the program of ``mod`` and these mutants of it."""
         schema = cls()
         for name, func in device_functions(mod)[0].items():
-            changes: dict[Position, list[tuple[int, Any]]] = {}
+            changes: dict[StatementPath, list[tuple[int, Any]]] = {}
             used = _uses(func.body)
             for mutant in mutants:
                 if mutant.kernel != name:
@@ -52,7 +52,7 @@ class Schema:
                 if not whole.same_as(changed) and not _names(whole, used):
                     schema.numbers[mutant] = number = len(schema.numbers) + 1
                     changes.setdefault(path, []).append((number, changed))
-            places: dict[Position, Any] = {}
+            places: dict[StatementPath, Any] = {}
             body = _marked(func.body, changes, places)
             marked = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
             variants = {place: changes[path] for path, place in places.items()}
@@ -60,7 +60,7 @@ class Schema:
         return schema
 
 
-def _difference(one: Any, other: Any, path: Position = ()) -> tuple[Position, Any, Any]:
+def _difference(one: Any, other: Any, path: StatementPath = ()) -> tuple[StatementPath, Any, Any]:
     """Return the smallest statement of ``one`` that holds all differences, and the other's."""
     inside = list(zip(bodies(one), bodies(other))) if _same_around(one, other) else []
     different = [at for at, pair in enumerate(inside) if not pair[0].same_as(pair[1])]
@@ -71,7 +71,10 @@ def _difference(one: Any, other: Any, path: Position = ()) -> tuple[Position, An
 
 
 def _marked(
-    stmt: Any, wanted: Collection[Position], places: dict[Position, Any], path: Position = ()
+    stmt: Any,
+    wanted: Collection[StatementPath],
+    places: dict[StatementPath, Any],
+    path: StatementPath = (),
 ) -> Any:
     """Return ``stmt`` with a mark around each statement that is ``wanted``: one node may be many.
 
