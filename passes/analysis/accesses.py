@@ -19,6 +19,22 @@ from tvm import sym, tirx
 from tvm_ffi.structural import WalkResult
 
 from ..ir import nodes as ir
+from ..ir.calls import (
+    ACCESS_PTR,
+    ADDRESS_OF,
+    BUFFER_DATA,
+    CP_ASYNC,
+    CP_ASYNC_WAIT,
+    CP_ASYNC_WAIT_ALL,
+    MBARRIERS,
+    POINTERS,
+    WGMMA,
+    WGMMA_COMMIT,
+    WGMMA_WAIT,
+    called,
+    passed_buffer,
+    uncast,
+)
 from ..ir.wide_indices import is_large, widened
 from .access_values import Access, Mode, OrderingEvent, Region
 
@@ -32,9 +48,6 @@ BARRIERS: Final = (
 """Calls that every thread of the CTA passes together."""
 
 _NUMBERED_BARRIERS: Final = ("tirx.ptx.bar_sync", "tirx.ptx.barrier_sync")
-_WAIT_SOME: Final = "tirx.ptx.cp_async_wait_group"
-_WAIT_ALL: Final = "tirx.ptx.cp_async_wait_all"
-_CP_ASYNC: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
 _CP_ASYNC_LEGACY: Final = "tirx.s_tir.cp_async_raw"
 _MATRIX_LOADS: Final = (
     "tirx.ptx.ldmatrix",
@@ -50,15 +63,7 @@ _MATRIX_STORES: Final = (
 _MATRIX_ROW_BYTES: Final = 16
 """What one lane's address of an ldmatrix stands for."""
 
-_MBARRIERS: Final = ("tirx.ptx.mbarrier_", "tirx.cuda.mbarrier_")
-"""What works on an mbarrier, which orders itself."""
-
-_WGMMA: Final = "tirx.ptx.wgmma_"
-_WGMMA_WAIT: Final = "tirx.ptx.wgmma_wait_group"
-_WGMMA_COMMIT: Final = "tirx.ptx.wgmma_commit_group"
-
 _WITHOUT_ACCESS: Final = ir.CONSTANTS | {ir.Var}
-_CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 _ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_cas")
 
 
@@ -66,25 +71,20 @@ def event(stmt: Any) -> OrderingEvent | None:
     """Return what an Evaluate statement does for ordering, such as a barrier; None for nothing."""
     if not isinstance(stmt, tirx.Evaluate) or not isinstance(stmt.value, ir.Call):
         return None
-    call, name = stmt.value, op_name(stmt.value)
+    call, name = stmt.value, called(stmt.value)
     if name == "tirx.tvm_storage_sync":
         return None if str(call.args[0].value) == "warp" else "barrier"
     if name in BARRIERS or (name in _NUMBERED_BARRIERS and ir.const_int(call.args[0]) == 0):
         return "barrier"
-    if name == _WAIT_ALL:
+    if name == CP_ASYNC_WAIT_ALL:
         return "wait_all"
-    if name == _WAIT_SOME:
+    if name == CP_ASYNC_WAIT:
         return "wait_all" if ir.const_int(call.args[0]) == 0 else "wait"
-    if name == _WGMMA_COMMIT:
+    if name == WGMMA_COMMIT:
         return "group"
-    if name == _WGMMA_WAIT:
+    if name == WGMMA_WAIT:
         return "mma_wait"
     return None
-
-
-def op_name(call: Any) -> str:
-    """Return the name of the operator that ``call`` calls."""
-    return str(getattr(call.op, "name", ""))
 
 
 def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
@@ -139,15 +139,15 @@ def is_shared(buffer: Any) -> bool:
 def _call(
     call: Any, found: list[Access], visit: Callable[[Any], None], prover: sym.Analyzer
 ) -> WalkResult | None:
-    name = op_name(call)
-    if name.startswith(_MBARRIERS):
+    name = called(call)
+    if name.startswith(MBARRIERS):
         return WalkResult.SKIP
-    if name == "tirx.address_of" and _pointer(call) is None:
+    if name == ADDRESS_OF and _pointer(call) is None:
         return None  # of no element, as of a tensor map
-    if name.startswith(_WGMMA):
+    if name.startswith(WGMMA):
         found.extend(_described(call))
         return WalkResult.SKIP
-    if name in ("tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data"):
+    if name in POINTERS:
         _pointers([call], _OPAQUE, found, visit, prover)
         return WalkResult.SKIP
     matrix = _matrix(call, name, prover)
@@ -218,9 +218,9 @@ def _tiled(
 
     ``sizes``: its rows, columns and stride.
     """
-    if not isinstance(pointer, ir.Call) or op_name(pointer) != "tirx.tvm_access_ptr":
+    if called(pointer) != ACCESS_PTR:
         return None
-    buffer: Any = data_buffer(pointer.args[1])
+    buffer: Any = passed_buffer(pointer.args[1])
     known = [size for size in sizes if size is not None]
     if len(known) != 3 or not is_shared(buffer):
         return None
@@ -250,7 +250,7 @@ _OPAQUE: Final = _Use("update", "update")
 
 def _use(call: Any, name: str) -> _Use | None:
     """Return what is known of the call ``name``; None if its arguments are ordinary expressions."""
-    if name.startswith(_CP_ASYNC):
+    if name.startswith(CP_ASYNC):
         return _Use("write", "read", ir.const_int(call.args[2]) or 0, issue=True)
     if name == _CP_ASYNC_LEGACY:
         return _Use("write", "read", issue=True)
@@ -285,35 +285,32 @@ def _pointers(
 
 def _pointer(arg: Any) -> Any | None:
     """Return the call in ``arg`` that makes a pointer into a buffer, if there is one."""
-    while isinstance(arg, ir.Call) and op_name(arg) in _CASTS:
-        arg = arg.args[0]
-    if not isinstance(arg, ir.Call):
-        return None
-    name = op_name(arg)
-    if name == "tirx.address_of":
+    arg = uncast(arg)
+    name = called(arg)
+    if name == ADDRESS_OF:
         return arg if isinstance(arg.args[0], ir.TensorLoad) else None
-    if name == "tirx.tvm_access_ptr":
-        return arg if data_buffer(arg.args[1]) is not None else None
-    return arg if name == "tirx.buffer_data" else None
+    if name == ACCESS_PTR:
+        return arg if passed_buffer(arg.args[1]) is not None else None
+    return arg if name == BUFFER_DATA else None
 
 
 def _offsets(pointer: Any) -> Sequence[Any]:
     """Return the expressions that say where in its buffer a pointer points."""
-    name = op_name(pointer)
-    if name == "tirx.address_of":
+    name = called(pointer)
+    if name == ADDRESS_OF:
         return cast("list[Any]", pointer.args[0].indices[:])
-    return cast("list[Any]", pointer.args[2:4]) if name == "tirx.tvm_access_ptr" else []
+    return cast("list[Any]", pointer.args[2:4]) if name == ACCESS_PTR else []
 
 
 def _pointed(pointer: Any, mode: Mode, use: _Use, prover: sym.Analyzer) -> Access | None:
-    name = op_name(pointer)
-    if name == "tirx.address_of":
+    name = called(pointer)
+    if name == ADDRESS_OF:
         load = pointer.args[0]
         return _addressed(load, mode, use) if is_shared(load.source) else None
-    if name == "tirx.buffer_data":
+    if name == BUFFER_DATA:
         buffer = pointer.args[0]
         return whole(buffer, mode, use.issue) if is_shared(buffer) else None
-    target: Any = data_buffer(pointer.args[1])
+    target: Any = passed_buffer(pointer.args[1])
     if not is_shared(target):
         return None
     mask = ir.const_int(pointer.args[4])
@@ -343,13 +340,6 @@ def _addressed(load: Any, mode: Mode, use: _Use) -> Access:
 def whole(buffer: Any, mode: Mode, issue: bool = False) -> Access:
     """Return an access to any part of ``buffer`` by any thread."""
     return Access(buffer, mode, (None,) * len(buffer.shape), own=False, issue=issue)
-
-
-def data_buffer(arg: Any) -> Any | None:
-    """Return the buffer whose data pointer ``arg`` is, if it is one."""
-    if isinstance(arg, ir.Call) and op_name(arg) == "tirx.buffer_data":
-        return arg.args[0]
-    return arg if ir.is_buffer_var(arg) else None
 
 
 def _slot_of(buffer: Any, offset: Any, extent: Any, prover: sym.Analyzer) -> Any | None:

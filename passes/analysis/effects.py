@@ -25,11 +25,12 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
 from ...diagnostics import Reason
+from ..ir.calls import ACCESS_PTR, ADDRESS_OF, POINTERS, called
 from ..ir.nodes import CONSTANTS, Buffer, Expr, Stmt, walk
 from .effect_values import Effect, Effects
 from .fences import callee, fence_of, polled_by
 from .memory import Memories, byte_span
-from .operands import BOTH, READ, WRITE, InstructionEffects, called, instruction_of
+from .operands import BOTH, READ, WRITE, InstructionEffects, instruction_of
 
 _OPAQUE_EFFECT: Final = 2
 """Largest ``TCallEffectKind`` without effect on memory; UpdateState is above it."""
@@ -40,7 +41,6 @@ _EXCHANGES: Final = (
     *(f"tirx.cuda.__shfl{kind}_sync" for kind in ("", "_up", "_down", "_xor")),
 )
 _TRANSPARENT: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr")
-_POINTERS: Final = ("tirx.tvm_access_ptr", "tirx.address_of", "tirx.buffer_data")
 
 __all__ = ["BOTH", "READ", "WRITE", "Effect", "Effects", "effects"]
 
@@ -216,7 +216,7 @@ class _Collector:
         name = called(node)
         unused = self.unused is not None and node.same_as(self.unused)
         self.result.fence = self.result.fence or fence_of(node, unused=unused)
-        if name in _POINTERS:
+        if name in POINTERS:
             self._pointer(node, READ if self.descriptors else None, visitor)
         elif name.endswith("if_then_else"):
             condition, value, other = node.args
@@ -275,14 +275,14 @@ class _Collector:
         if type(arg) is TensorLoad:
             self._element(arg, role or BOTH, visitor)
             return
-        if called(arg) not in _POINTERS:
+        if called(arg) not in POINTERS:
             visitor.visit(arg)
             return
-        if called(arg) == "tirx.address_of":
+        if called(arg) == ADDRESS_OF:
             target = arg.args[0]
             self._values(target.indices[:], visitor)
             self._access(target.source, *self._role(target.source, role))
-        elif called(arg) == "tirx.tvm_access_ptr":
+        elif called(arg) == ACCESS_PTR:
             mask = _const(arg.args[4])
             masked = {1: READ, 2: WRITE}.get(mask or 0, BOTH)
             visitor.visit(arg.args[2])

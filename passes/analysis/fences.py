@@ -16,14 +16,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tvm import tirx
-from tvm.backend.cuda.ptx.table import TABLE
 from tvm.ir import TensorLoad
 
 from ...diagnostics import Reason
+from ..ir.calls import called
 from ..ir.nodes import Buffer, Stmt, const_int, is_buffer_var, is_private, variables, walk
-from .operands import called
+from .operands import ptx_entry
 
-_PTX: Final = "tirx.ptx."
 _ORDERING: Final = frozenset({"acquire", "release", "acq_rel", "sc", "volatile", "mmio"})
 """Modifiers of PTX instructions that order other accesses, or forbid to omit or repeat one."""
 
@@ -49,8 +48,9 @@ def fence_of(call: Any, *, unused: bool) -> Reason | None:
     last = name.rpartition(".")[2]
     if last in _LEAVES:
         return Reason("fence.leaves", by=last)
-    if name.startswith(_PTX) and name[len(_PTX) :] in TABLE:
-        return _fence_of_ptx(TABLE[name[len(_PTX) :]], call)
+    entry = ptx_entry(name)
+    if entry is not None:
+        return _fence_of_ptx(entry, call)
     if last in _ATOMICS and not unused:
         return Reason("fence.takes", by=last)
     if last.startswith("mbarrier_wait") or last == "wait_until":

@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Var
 
+from ..ir.calls import ACCESS_PTR, ADDRESS_OF, BUFFER_DATA, CASTS, called
 from ..ir.indexing import offset, strides
 from ..ir.nodes import (
     Buffer,
@@ -33,8 +34,6 @@ from ..ir.nodes import (
 
 WIDE: Final = 1 << 31
 """Elements, or bytes, from which on an offset in a memory is computed in 64 bits."""
-
-_CASTS: Final = ("tirx.reinterpret", "tirx.cuda.cvta_generic_to_shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +87,21 @@ class Memories:
             return Address(pointer, i32(0)) if raw else None
         if not isinstance(pointer, Call):
             return None
-        name, args = str(getattr(pointer.op, "name", "")), pointer.args
-        if name == "tirx.buffer_data":
+        name, args = called(pointer), pointer.args
+        if name == BUFFER_DATA:
             return self.place(args[0])
-        if name == "tirx.address_of" and isinstance(args[0], TensorLoad):
+        if name == ADDRESS_OF and isinstance(args[0], TensorLoad):
             load = args[0]
             start = flat(load.source, list(load.indices)) * dtype_bytes(load.source.dtype)
             return _further(self.place(load.source), start)
-        if name == "tirx.tvm_access_ptr":
+        if name == ACCESS_PTR:
             inner = self.pointed(args[1])
             unit = dtype_bytes(args[0].ty if hasattr(args[0], "ty") else "int8")
             return None if inner is None else _further(inner, args[2] * unit)
         if name == "tirx.ptr_byte_offset":
             inner = self.pointed(args[0])
             return None if inner is None else _further(inner, args[1])
-        return self.pointed(args[-1]) if name in _CASTS else None
+        return self.pointed(args[-1]) if name in CASTS else None
 
 
 def memories(body: Any) -> Memories:
@@ -117,7 +116,7 @@ def pointed(body: Any) -> frozenset[Buffer]:
     found: set[Buffer] = set()
 
     def taken(call: Any) -> None:
-        addressed = str(getattr(call.op, "name", "")) == "tirx.address_of"
+        addressed = called(call) == ADDRESS_OF
         for arg in call.args:
             if is_buffer_var(arg):
                 found.add(arg)

@@ -14,8 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout
-from tvm.ir import Call, Op
 
+from ..ir.calls import (
+    ADDRESS_OF,
+    CP_ASYNC,
+    MAP_LOADS,
+    MAP_STORES,
+    PTX,
+    WGMMA_COMMIT,
+    WGMMA_FENCE,
+    WGMMA_WAIT,
+    called,
+    uncast,
+)
 from ..ir.nodes import const_int
 
 READ: Final = "r"
@@ -33,23 +44,13 @@ _POINTER_ROLES: Final[dict[str, dict[int, str]]] = {
     "tirx.tvm_fill_fragment": {0: WRITE},
     "tirx.tvm_store_matrix_sync": {0: READ, 5: WRITE},
 }
-_WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
+_WGMMA_ORDER: Final = (WGMMA_FENCE, WGMMA_COMMIT, WGMMA_WAIT)
 """Instructions that order wgmmas of the same op, or earlier ones."""
-
-_WGMMA_WAIT: Final = "wgmma_wait_group"
-
-_BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
-"""Copies by tensor map: the map hides the source, and an mbarrier counts the bytes."""
-
-_BULK_STORES: Final = ("cp_async_bulk_tensor_s2g", "cp_reduce_async_bulk_tensor")
-"""Stores (or additions) by tensor map: the map, their first operand, hides the target."""
 
 _KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
 """Flags of a call that only say which of its operands are predicates."""
 
 _MMA_CALLS: Final = ("tirx.ptx_legacy.mma", "tirx.tvm_mma_sync")
-_PTX: Final = "tirx.ptx."
-_TO_SHARED: Final = "tirx.cuda.cvta_generic_to_shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +104,32 @@ def instruction_of(call: Any) -> InstructionEffects | None:
     name = called(call)
     if name in _POINTER_ROLES:
         return InstructionEffects(_POINTER_ROLES[name], is_mma=name in _MMA_CALLS)
-    if name.startswith(_PTX) and name[len(_PTX) :] in TABLE:
-        return _of_ptx(TABLE[name[len(_PTX) :]], call)
-    return None
+    entry = ptx_entry(name)
+    return None if entry is None else _of_ptx(name, entry, call)
 
 
-def _of_ptx(entry: Any, call: Any) -> InstructionEffects:
+def ptx_entry(name: str) -> Any | None:
+    """Return what TVM's table says of the PTX instruction called ``name``; None: it is none."""
+    return TABLE.get(name.removeprefix(PTX)) if name.startswith(PTX) else None
+
+
+def _of_ptx(name: str, entry: Any, call: Any) -> InstructionEffects:
     if not _KEEPS_POSITIONS.fullmatch(str(call.args[-1].value)):
         return InstructionEffects(None)  # predicated or sunk operands: positions shift
     family = _FAMILIES.get(entry.family, _NO_FAMILY)
     is_move = family.is_move
-    if entry.name == _WGMMA_WAIT and const_int(call.args[0]) == 0:
+    if name == WGMMA_WAIT and const_int(call.args[0]) == 0:
         return InstructionEffects(only_roles=True, is_mma_wait=True)
-    if entry.name in _WGMMA_ORDER:
+    if name in _WGMMA_ORDER:
         return InstructionEffects(only_roles=True, is_mma=family.is_mma)
-    if entry.name.startswith(_BULK_LOADS):
+    if name.startswith(MAP_LOADS):
         return InstructionEffects({0: WRITE}, only_roles=True, is_async=True, is_move=is_move)
-    if entry.name.startswith(_BULK_STORES):
-        (source,) = [at for at, arg in enumerate(call.args) if at and _is_pointer(arg)]
+    if name.startswith(MAP_STORES):
+        (source,) = [
+            at for at, arg in enumerate(call.args) if at and called(uncast(arg)) == ADDRESS_OF
+        ]
         return InstructionEffects({source: READ}, only_roles=True, is_async=True, is_move=is_move)
-    is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
+    is_copy = name.startswith(CP_ASYNC)
     roles = _roles(entry, call, (WRITE, READ) if is_copy else family.addresses)
     return InstructionEffects(
         roles or None,
@@ -147,16 +154,3 @@ def _roles(entry: Any, call: Any, directions: tuple[str, ...]) -> dict[int, str]
         elif slot.rw != READ:
             roles.update(dict.fromkeys(range(first, first + lanes), slot.rw))
     return roles
-
-
-def _is_pointer(arg: Any) -> bool:
-    while called(arg) == _TO_SHARED:
-        arg = arg.args[0]
-    return called(arg) == "tirx.address_of"
-
-
-def called(expr: Any) -> str:
-    """Return the name of the operator that ``expr`` calls; empty for anything else."""
-    if type(expr) is Call and type(expr.op) is Op:
-        return str(expr.op.name)
-    return ""

@@ -17,6 +17,7 @@ from tvm.ir import prim
 from tvm_ffi.structural import WalkResult
 
 from ..ir import nodes as ir
+from ..ir.calls import ADDRESS_OF, BUFFER_DATA, called
 from .memory import memories
 
 _PURE: Final = 1
@@ -70,10 +71,10 @@ class Uniformity:
 
     def _escape(self, call: Any) -> None:
         """Count a buffer whose address is taken as written: the callee may do that."""
-        name = getattr(call.op, "name", "")
-        if name == "tirx.buffer_data":
+        name = called(call)
+        if name == BUFFER_DATA:
             self._opaque(call.args[0])
-        elif name == "tirx.address_of" and isinstance(call.args[0], ir.TensorLoad):
+        elif name == ADDRESS_OF and isinstance(call.args[0], ir.TensorLoad):
             self._opaque(call.args[0].source)
 
     def _opaque(self, buffer: Any) -> None:

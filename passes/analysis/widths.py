@@ -18,18 +18,15 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad
 
+from ..ir.calls import ADDRESS_OF, PTX, called, passed_buffer, uncast
 from ..ir.nodes import Buffer, Expr, const_int, dtype_bytes
-from .accesses import data_buffer
-from .operands import called
 
 WIDEST: Final = 16
 """Bytes of the widest access of a thread, and the alignment of a tensor map's address."""
 
-_PTX: Final = "tirx.ptx."
 _COPIES: Final = re.compile(r"tirx\.ptx\.cp(_async_(ca|cg|bulk).*)?|tirx\.s_tir\.cp_async_raw")
 _VECTOR: Final = re.compile(r"v([248])")
 _ELEMENT: Final = re.compile(r"[bsuf]f?(8|16|32|64)|bf?16")
-_TO_ADDRESS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 
 
 def widths(kernel: Any) -> list[int]:
@@ -61,7 +58,7 @@ class _Widths:
         tvm_ffi.structural_walk(body, callbacks, order="pre")
 
     def _declare(self, node: Any) -> None:
-        data = data_buffer(node.data) if isinstance(node.data, Call) else node.data
+        data = passed_buffer(node.data) if isinstance(node.data, Call) else node.data
         self.root[node.buffer] = self.root.get(data, data)
 
     def _bind(self, node: Any) -> None:
@@ -87,8 +84,8 @@ class _Widths:
         bytes_at_once = _bytes(name, list(node.args)) if name.startswith("tirx.") else 0
         if not bytes_at_once:
             return
-        for arg in map(_pointer, node.args):
-            if called(arg) == "tirx.address_of" and isinstance(arg.args[0], TensorLoad):
+        for arg in map(uncast, node.args):
+            if called(arg) == ADDRESS_OF and isinstance(arg.args[0], TensorLoad):
                 load = arg.args[0]
                 lanes = max(1, bytes_at_once // dtype_bytes(load.source.dtype))
                 self._need(load.source, bytes_at_once, list(load.indices)[-1], lanes)
@@ -105,17 +102,12 @@ class _Widths:
         self.least[root] = size
 
 
-def _pointer(arg: Any) -> Any:
-    """Return ``arg`` without casts."""
-    return _pointer(arg.args[0]) if called(arg) in _TO_ADDRESS else arg
-
-
 def _bytes(name: str, args: list[Any]) -> int:
     """Return how many bytes a call moves at each address at once; 0 if unknown."""
     if _COPIES.fullmatch(name):
         sizes = [const_int(arg) for arg in args if type(arg) is tirx.IntImm]
         return WIDEST if "bulk" in name else max((s for s in sizes if s in (4, 8, 16)), default=0)
-    if not name.startswith((f"{_PTX}ld", f"{_PTX}st")) or "matrix" in name:
+    if not name.startswith((f"{PTX}ld", f"{PTX}st")) or "matrix" in name:
         return 0
     tokens = [str(getattr(arg, "value", "")) for arg in args]
     lanes = next((int(m[1]) for t in tokens if (m := _VECTOR.fullmatch(t))), 1)

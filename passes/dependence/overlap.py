@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from ..analysis.effects import READ, WRITE, effects
-from ..analysis.operands import called
+from ..ir.calls import MAP_STORES, called
 from ..ir.kernels import bodies, kernels_of, thread_tag
 from ..ir.nodes import Buffer, Call, SBlockRealize, Stmt, TensorLoad, Var, uses, variables, walk
 from .same_iteration import Side, same_instance
@@ -33,7 +33,6 @@ OVERLAP: Final = "pipeliner.overlap"
 """
 
 ENCODERS: Final = ("runtime.cuTensorMapEncodeTiled", "pipeliner_encode_im2col")
-_MAP_STORES: Final = ("tirx.ptx.cp_async_bulk_tensor_s2g", "tirx.ptx.cp_reduce_async_bulk_tensor")
 
 
 def note_overlap(func: Any) -> Any:
@@ -92,7 +91,7 @@ def _stores_by(kernel: Stmt, tensor_map: Any) -> bool:
 
 
 def _is_store(call: Any) -> bool:
-    return called(call).startswith(_MAP_STORES)
+    return called(call).startswith(MAP_STORES)
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,9 @@ from tvm.script import tirx as T
 from tvm.tirx.buffer import is_buffer_var
 
 from ...diagnostics import Reason, Value
-from ..analysis.accesses import data_buffer
-from ..analysis.operands import called
 from ..analysis.widths import WIDEST, widths
 from ..dependence.overlap import ENCODERS, OVERLAP
+from ..ir.calls import called, passed_buffer
 from ..ir.marks import is_marked
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, has, seq, substitute, walk
@@ -219,7 +218,7 @@ def _alignments(func: Any, needed: Mapping[str, Sequence[int]], name: str) -> li
     roots: dict[Any, Any] = {param: param for param in func.params if is_buffer_var(param)}
 
     def declared(node: Any) -> None:
-        source = data_buffer(node.data)
+        source = passed_buffer(node.data)
         if source in roots:
             roots[node.buffer] = roots[source]
 
@@ -227,7 +226,7 @@ def _alignments(func: Any, needed: Mapping[str, Sequence[int]], name: str) -> li
     least: dict[Any, int] = {}
 
     def need(arg: Any, size: int) -> None:
-        param = roots.get(data_buffer(arg))
+        param = roots.get(passed_buffer(arg))
         if param is not None:
             least[param] = max(size, least.get(param, 1))
 

@@ -10,18 +10,16 @@ pass runs right before that lowering, because InferFragment knows no other point
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..analysis.accesses import data_buffer, op_name
 from ..ir import nodes as ir
+from ..ir.calls import ACCESS_PTR, called, passed_buffer
 from ..ir.named_pass import named_pass
-
-_POINTER: Final = "tirx.tvm_access_ptr"
 
 
 @named_pass("TypePointers")
@@ -30,7 +28,7 @@ def type_pointers(func: Any) -> Any:
     views: dict[tuple[Any, str], Any] = {}
 
     def declared(node: Any) -> None:
-        source = data_buffer(node.data)
+        source = passed_buffer(node.data)
         if source is not None:
             views.setdefault((source, str(node.buffer.dtype)), node.buffer)
 
@@ -40,10 +38,10 @@ def type_pointers(func: Any) -> Any:
 
     def call(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        if op_name(node) != _POINTER:
+        if called(node) != ACCESS_PTR:
             return node
         kind, data, offset, *_ = node.args
-        source, dtype = data_buffer(data), str(getattr(kind, "ty", ""))
+        source, dtype = passed_buffer(data), str(getattr(kind, "ty", ""))
         if source is None or str(source.dtype) == dtype or (source, dtype) not in views:
             return node
         return T.address_of(tirx.BufferLoad(views[source, dtype], [offset]))

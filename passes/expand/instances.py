@@ -29,6 +29,7 @@ from ...errors import PlanError
 from ...plan import LoopPlan, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
+from ..ir.calls import CP_ASYNC, WGMMA, WGMMA_COMMIT, called
 from ..ir.iteration import Iteration
 from ..ir.nodes import (
     Buffer,
@@ -46,11 +47,10 @@ from ..ir.nodes import (
     with_origin,
 )
 from ..ir.op_form import OpLoop
-from ..sync.async_groups import COPIES, commit_points, empty_behind, wait_counts, wgmma_wait_counts
+from ..sync.async_groups import commit_points, empty_behind, wait_counts, wgmma_wait_counts
 from .rings import Ring, definitions_and_uses, instantiate, make_ring
 
 _ALL_THREADS: Final = "all"
-_COMMIT: Final = "tirx.ptx.wgmma_commit_group"
 
 StepIterations: TypeAlias = "Callable[[int], Iteration | None]"
 """The iteration that an op of a given stage works on in one step; None if it is idle."""
@@ -242,7 +242,7 @@ class Instances:
         body, names = self._bodies[op.name], self._names
         defines, inside = definitions_and_uses(body)
         used, called = set(filter(is_buffer_var, inside)), operators(body)
-        is_async = any(name.startswith(COPIES) for name in called)
+        is_async = any(name.startswith(CP_ASYNC) for name in called)
         if is_async:
             # Into slots that are not read: not the last iteration's, which the loads repeat.
             ahead = self._last - op.stage
@@ -266,7 +266,7 @@ class Instances:
             sources=frozenset(b for b in used if is_shared(b) and not is_async),
             repeats=repeats,
             is_async=is_async,
-            by_proxy=any(name.startswith("tirx.ptx.wgmma_") for name in called),
+            by_proxy=any(name.startswith(WGMMA) for name in called),
             groups=_commits(body),
         )
 
@@ -274,8 +274,8 @@ class Instances:
 def _commits(body: Stmt) -> int:
     """Count the groups of wgmma that ``body`` commits, as it is written."""
     names: list[str] = []
-    walk(body, Call, lambda call: names.append(str(getattr(call.op, "name", ""))))
-    return names.count(_COMMIT)
+    walk(body, Call, lambda call: names.append(called(call)))
+    return names.count(WGMMA_COMMIT)
 
 
 def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:

@@ -17,6 +17,7 @@ from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, TensorRegion, Var
 
 from ...errors import LoweringError
+from ..ir.calls import ACCESS_PTR, BUFFER_DATA, called, data_of
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, variables, walk
 
 # Position of each pointer argument and of the offset beside it. Offsets count elements, except in
@@ -83,7 +84,7 @@ def _fragments(buf: Buffer, elements: int, body: Stmt) -> int:
     sizes: list[int] = []
 
     def visit(call: Any) -> None:
-        name = getattr(call.op, "name", "")
+        name = called(call)
         if name not in FRAGMENT_OFFSETS or name == "tirx.tvm_mma_sync":
             return
         target = data_of(call.args[0])
@@ -155,13 +156,6 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
         raise LoweringError("ring.form", buffer=str(left[0].name))
 
 
-def data_of(arg: Any) -> Any:
-    """Return the buffer whose data pointer ``arg`` is, or None."""
-    if type(arg) is Call and getattr(arg.op, "name", "") == "tirx.buffer_data":
-        return arg.args[0]
-    return None
-
-
 class _SlotRewriter:
     """Callbacks of a post-order map that give each access of a ring its slot.
 
@@ -190,8 +184,8 @@ class _SlotRewriter:
         return tirx.BufferRegion(ring.slots, [Range.from_min_extent(slot, 1), *node.region])
 
     def call(self, node: Any) -> Any:
-        name = getattr(node.op, "name", "")
-        if name == "tirx.buffer_data":
+        name = called(node)
+        if name == BUFFER_DATA:
             return node  # its user decides what becomes of it
         args = node.args[:]
         targets = {
@@ -204,7 +198,7 @@ class _SlotRewriter:
         for position, buf in targets.items():
             ring, slot = self.slots[buf]
             data = tirx.buffer_data(ring.slots)
-            if name == "tirx.tvm_access_ptr":
+            if name == ACCESS_PTR:
                 args[1], args[2] = data, args[2] + slot * ring.elements
             elif position in _OFFSETS.get(name, {}):
                 offset = _OFFSETS[name][position]

@@ -21,6 +21,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ...values.op import Op as LoopOp
 from ...values.origin import ORIGIN_ATTR, Origin
+from .calls import called
 
 OP_ATTR: Final = "pipeliner.op"
 """Key of the AttrStmt around each op of a pipelined body; its value is what the op prints as."""
@@ -216,7 +217,7 @@ def uses(node: Any, wanted: Iterable[Var]) -> bool:
 def operators(node: Any) -> frozenset[str]:
     """Return the names of the operators that are called in ``node``."""
     found: set[str] = set()
-    walk(node, Call, lambda call: found.add(str(getattr(call.op, "name", ""))))
+    walk(node, Call, lambda call: found.add(called(call)))
     return frozenset(found)
 
 

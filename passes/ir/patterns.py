@@ -19,10 +19,10 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from .calls import called
 from .indexing import affine, alignment, conjuncts, offset
 from .nodes import (
     Buffer,
-    Call,
     Expr,
     ForKind,
     SBlockRealize,
@@ -349,7 +349,7 @@ def strip_cast(expr: Expr) -> Expr:
 
 def is_call(expr: Any, name: str) -> bool:
     """Whether ``expr`` calls the builtin ``name``, in any of TVM's namespaces."""
-    return isinstance(expr, Call) and str(getattr(expr.op, "name", "")).split(".")[-1] == name
+    return called(expr).split(".")[-1] == name
 
 
 def is_zero(expr: Expr) -> bool:

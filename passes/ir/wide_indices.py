@@ -27,6 +27,7 @@ from tvm.ir import Call, Range, StringImm, TensorLoad, TensorRegion, Var
 
 from ...diagnostics import Reason
 from . import nodes as ir
+from .calls import ACCESS_PTR, called
 from .named_pass import named_pass
 
 ELEMENTS: Final = (1 << 31) - 1
@@ -45,8 +46,6 @@ _BOTH: Final = (
     tirx.Max, tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor,
 )  # fmt: skip
 """Operators of which both operands have the type of the result."""
-
-_POINTER: Final = "tirx.tvm_access_ptr"
 
 _COMPARED: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 
@@ -92,7 +91,7 @@ def widen_offsets(func: Any) -> Any:
 
     def pointer(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        if str(getattr(node.op, "name", "")) != _POINTER or not ir.uses(node.args[1], wide):
+        if called(node) != ACCESS_PTR or not ir.uses(node.args[1], wide):
             return node
         kind, data, offset, *rest = node.args
         return Call(node.op, [kind, data, widened(offset), *rest], node.attrs, ret_ty=node.ty)

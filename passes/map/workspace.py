@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...plan import KernelPlan
+from ..ir.calls import ADDRESS_OF, called
 from ..ir.kernels import thread_tag, with_block
 from ..ir.nodes import (
     Buffer,
@@ -121,7 +122,7 @@ def _is_pointed_at(kernel: Stmt, buf: Buffer) -> bool:
     """Whether a pointer or a view reaches ``buf``, not only loads and stores."""
 
     def reaches(call: Any) -> bool:
-        taken = str(getattr(call.op, "name", "")).endswith("address_of")
+        taken = called(call) == ADDRESS_OF
         of = [arg.source if taken and isinstance(arg, TensorLoad) else arg for arg in call.args]
         return any(isinstance(arg, Var) and arg.same_as(buf) for arg in of)
 

@@ -23,6 +23,7 @@ from tvm.script import tirx as T
 
 from ...machine import WARP
 from ..copy.layouts import CHUNK_BYTES
+from ..ir.calls import ADDRESS_OF, WGMMA, called
 from ..ir.indexing import strides
 from ..ir.kernels import map_kernels, thread_extents, with_block
 from ..ir.named_pass import named_pass
@@ -48,7 +49,6 @@ _SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
 """Bits 62 and 63 of a descriptor, by how many bytes a swizzle spans."""
 
 _ADDRESS: Final = 0x3FFFF
-_WGMMA: Final = "tirx.ptx.wgmma_"
 
 
 def encode(pointer: Expr, leading: int, stride: int, span: int) -> Expr:
@@ -87,7 +87,7 @@ class Descriptors:
         return tvm_ffi.structural_map(stmt, [(Call, self._call)], order="post")
 
     def _call(self, call: Any) -> Any:
-        if not str(getattr(call.op, "name", "")).startswith(_WGMMA):
+        if not called(call).startswith(WGMMA):
             return call
         args = [self._based(arg) for arg in call.args[:]]
         return Call(call.op, args, call.attrs, ret_ty=call.ty)
@@ -167,7 +167,7 @@ def _pointer(arg: Any) -> Any | None:
     found: list[Any] = []
 
     def visit(call: Any) -> None:
-        if str(getattr(call.op, "name", "")) == "tirx.address_of":
+        if called(call) == ADDRESS_OF:
             found.append(call)
 
     walk(arg, Call, visit)

@@ -18,6 +18,7 @@ from tvm import tirx
 
 from ..analysis.memory import flat
 from ..ir import nodes as ir
+from ..ir.calls import ACCESS_PTR, called, data_of
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, const_int
 
@@ -80,14 +81,14 @@ def _inlined(block: Any, inlined: Sequence[Any]) -> Any:
         return matches.get(node.source, node)
 
     def call(node: Any, mutator: Any) -> Any:
-        name = str(getattr(node.op, "name", ""))
-        if name == "tirx.tvm_access_ptr" and _data_of(node.args[1]) in matches:
+        name = called(node)
+        if name == ACCESS_PTR and data_of(node.args[1]) in matches:
             buf = node.args[1].args[0]
             target = matches[buf].source
             kind, _, offset, extent, mask = (mutator.mutate(arg) for arg in node.args)
             start = offset + flat(target, first(buf))
             return ir.Call(node.op, [kind, target.data, start, extent, mask], ret_ty=node.ty)
-        if _data_of(node) in matches:
+        if data_of(node) in matches:
             buf = node.args[0]
             return tirx.address_of(tirx.BufferLoad(matches[buf].source, first(buf)))
         return mutator.default_mutate(node)
@@ -113,9 +114,3 @@ def _inlined(block: Any, inlined: Sequence[Any]) -> Any:
         [match for match in block.match_buffers if match.buffer not in matches],
         block.annotations,
     )
-
-
-def _data_of(expr: Any) -> Any:
-    """Return the buffer whose data ``expr`` is, or None."""
-    name = str(getattr(getattr(expr, "op", None), "name", ""))
-    return expr.args[0] if isinstance(expr, ir.Call) and name == "tirx.buffer_data" else None

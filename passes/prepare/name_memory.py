@@ -36,6 +36,7 @@ from ..analysis.memory import (
     rooted,
 )
 from ..ir import nodes as ir
+from ..ir.calls import ACCESS_PTR, ADDRESS_OF, BUFFER_DATA, REINTERPRET, called, data_of
 from ..ir.kernels import bodies, on_host, with_bodies
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, ForKind, Stmt, const_int
@@ -69,7 +70,7 @@ def _names_pointer(bind: Any) -> bool:
 def _settled(bind: Any, mutator: Any) -> Any:
     """Return a named pointer whose indices are loaded first, so that it can be inlined."""
     value = bind.value
-    if not is_pointer(bind.var) or str(getattr(value.op, "name", "")) != "tirx.address_of":
+    if not is_pointer(bind.var) or called(value) != ADDRESS_OF:
         return bind
     load = value.args[0]
     if not isinstance(load, ir.TensorLoad) or not ir.has(list(load.indices), ir.TensorLoad):
@@ -206,11 +207,11 @@ class _Views:
         )
 
     def _call(self, node: Any, mutator: Any) -> Any:
-        name = str(getattr(node.op, "name", ""))
-        if name == "tirx.reinterpret":
+        name = called(node)
+        if name == REINTERPRET:
             return _as_type(str(node.ty.dtype), mutator.mutate(node.args[0]))
-        if name == "tirx.tvm_access_ptr":
-            view = node.args[1].args[0] if isinstance(node.args[1], ir.Call) else None
+        if name == ACCESS_PTR:
+            view = data_of(node.args[1])
             if view in self.inlined:
                 kind, _, offset, extent, mask = node.args
                 start = first_element(self.named, view, self.ranges)
@@ -218,7 +219,7 @@ class _Views:
                 data = self.named.place(view).root.data
                 args = [kind, data, moved, mutator.mutate(extent), mask]
                 return ir.Call(node.op, args, ret_ty=node.ty)
-        if name == "tirx.buffer_data" and node.args[0] in self.inlined:
+        if name == BUFFER_DATA and node.args[0] in self.inlined:
             start = first_element(self.named, node.args[0], self.ranges)
             return pointer_to(self.named.place(node.args[0]).root, start, self.ranges)
         return mutator.default_mutate(node)
@@ -269,13 +270,9 @@ class _Views:
 
 def _as_type(dtype: str, value: Expr) -> Expr:
     """Return the bits of ``value`` as a value of type ``dtype``, which has the same size."""
-    while str(value.ty.dtype) != dtype and _is_reinterpreted(value):
+    while str(value.ty.dtype) != dtype and called(value) == REINTERPRET:
         value = value.args[0]
     return value if str(value.ty.dtype) == dtype else tirx.reinterpret(dtype, value)
-
-
-def _is_reinterpreted(value: Expr) -> bool:
-    return isinstance(value, ir.Call) and str(getattr(value.op, "name", "")) == "tirx.reinterpret"
 
 
 def _own(stmt: Stmt) -> list[Expr]:

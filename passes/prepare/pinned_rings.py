@@ -22,6 +22,7 @@ from tvm import sym, tirx
 from tvm.ir import Range, prim
 
 from ..ir import nodes as ir
+from ..ir.calls import BUFFER_DATA, called
 from ..ir.kernels import bodies, map_kernels, thread_tag, with_block
 from ..ir.named_pass import named_pass
 
@@ -186,7 +187,7 @@ class _Uses:
                 uses.add(tuple(ir.substitute(x, values) for x in index), is_write, loops)
 
         def data(call: Any) -> None:
-            if str(getattr(call.op, "name", "")) == "tirx.buffer_data":
+            if called(call) == BUFFER_DATA:
                 uses = self.found.get(call.args[0])
                 if uses is not None:
                     uses.opaque = True

@@ -18,6 +18,7 @@ from tvm import tirx
 from ...diagnostics import Reason
 from ..analysis.effects import READ, WRITE, effects
 from ..analysis.uniform import Uniformity
+from ..ir.calls import called
 from ..ir.nodes import (
     Buffer,
     Call,
@@ -145,8 +146,8 @@ def _calls(stmt: Stmt, name: str) -> list[Any]:
     found: list[Any] = []
 
     def visit(call: Any) -> None:
-        called = str(getattr(call.op, "name", "")).rsplit(".", 1)[-1]
-        if name in called and "pure" not in called:
+        callee = called(call).rsplit(".", 1)[-1]
+        if name in callee and "pure" not in callee:
             found.append(call)
 
     walk(stmt, Call, visit)

@@ -18,6 +18,7 @@ from tvm.ir import Call, TensorLoad
 
 from ...machine import WARP
 from ..analysis.operands import instruction_of
+from ..ir.calls import called
 from ..ir.kernels import bodies, thread_tag
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, is_global, is_shared, walk
 
@@ -123,7 +124,7 @@ def _of_value(value: Expr) -> Cost:
         if isinstance(node, TensorLoad):
             total = total + _of_access(node.source, _lanes(node))
         elif isinstance(node, Call):
-            name = str(getattr(node.op, "name", "")).split(".")[-1]
+            name = called(node).split(".")[-1]
             counted["transcendentals"] += (name in _TRANSCENDENTAL) * _lanes(node)
             counted["tensor"] += _tensor_flops(node)
         elif str(node.ty).startswith(("float", "bfloat")):
@@ -139,7 +140,7 @@ def _of_value(value: Expr) -> Cost:
 
 def _tensor_flops(call: Any) -> int:
     """Operations of one thread's share of a warp's matrix instruction: ``2 * m * n * k / 32``."""
-    name = str(getattr(call.op, "name", ""))
+    name = called(call)
     if name.endswith("tvm_mma_sync"):
         return _WMMA_FLOPS // WARP
     found = instruction_of(call)

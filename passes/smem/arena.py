@@ -21,8 +21,8 @@ from tvm.script import tirx as T
 
 from ...errors import InternalError
 from ...plan import PLAN_ATTR, KernelPlan, SmemBuffer
-from ..analysis.accesses import op_name
 from ..ir import nodes as ir
+from ..ir.calls import ACCESS_PTR, called, data_of
 from ..ir.kernels import map_kernels, with_bodies
 from ..ir.named_pass import named_pass
 from .place import DYNAMIC
@@ -116,16 +116,11 @@ def _add_aliases(kernel: Any, views: dict[Any, _View]) -> None:
     """Add to ``views`` the declarations over a buffer's data: they start where it starts."""
 
     def declared(stmt: Any) -> None:
-        source = _data_of(stmt.data)
+        source = data_of(stmt.data)
         if source in views:
             views[stmt.buffer] = _View(_fresh(stmt.buffer), views[source].offset)
 
     ir.walk(kernel, tirx.DeclBuffer, declared)
-
-
-def _data_of(expr: Any) -> Any | None:
-    is_data = isinstance(expr, ir.Call) and op_name(expr) == "tirx.buffer_data"
-    return expr.args[0] if is_data else None
 
 
 def _rewrite(body: Any, views: Mapping[Any, _View]) -> Any:
@@ -146,15 +141,15 @@ def _rewrite(body: Any, views: Mapping[Any, _View]) -> Any:
         return tirx.BufferStore(view.buffer, node.value, [node.indices[0] + view.elements])
 
     def call(node: Any, mutator: Any) -> Any:
-        name = op_name(node)
-        view = views.get(_data_of(node.args[1])) if name == "tirx.tvm_access_ptr" else None
+        name = called(node)
+        view = views.get(data_of(node.args[1])) if name == ACCESS_PTR else None
         if view is not None:
             kind, _, offset, extent, mask = node.args
             start = view.offset_in(kind.ty if hasattr(kind, "ty") else view.buffer.dtype)
             moved = mutator.mutate(offset) + start
             args = [kind, view.buffer.data, moved, mutator.mutate(extent), mask]
             return ir.Call(node.op, args, ret_ty=node.ty)
-        view = views.get(_data_of(node))
+        view = views.get(data_of(node))
         if view is not None:
             return T.address_of(tirx.BufferLoad(view.buffer, [view.elements]))
         return mutator.default_mutate(node)

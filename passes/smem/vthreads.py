@@ -13,8 +13,8 @@ from typing import Any
 
 from tvm import tirx
 
-from ..analysis.accesses import op_name
 from ..ir import nodes as ir
+from ..ir.calls import ACCESS_PTR, called
 from ..ir.kernels import thread_tag
 
 
@@ -67,7 +67,7 @@ def _touched(vthread: Any) -> set[Any]:
             ir.walk(stmt, ir.Call, written)
 
     def written(call: Any) -> None:
-        if op_name(call) == "tirx.tvm_access_ptr" and (ir.const_int(call.args[4]) or 0) & 2:
+        if called(call) == ACCESS_PTR and (ir.const_int(call.args[4]) or 0) & 2:
             data = call.args[1]
             touched.add(data.args[0] if isinstance(data, ir.Call) else data)
 

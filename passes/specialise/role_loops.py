@@ -23,6 +23,7 @@ from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE, Effects, effects
 from ..expand.rings import Ring, definitions, instantiate, make_ring
+from ..ir.calls import WGMMA_COMMIT, called
 from ..ir.kernels import bodies
 from ..ir.nodes import (
     Buffer,
@@ -202,7 +203,7 @@ def groups_of(stmt: Stmt) -> int:
 
 
 def _commits(call: Any) -> bool:
-    return str(getattr(call.op, "name", "")) == "tirx.ptx.wgmma_commit_group"
+    return called(call) == WGMMA_COMMIT
 
 
 def holds(stmt: Stmt, loop: Any) -> bool:

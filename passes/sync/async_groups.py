@@ -13,26 +13,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tvm import tirx
 
 from ...errors import PlanError
 from ...plan import LoopPlan, OpPlan
 from ...values.op import Op
+from ..ir.calls import CP_ASYNC, CP_ASYNC_COMMIT, CP_ASYNC_WAIT, CP_ASYNC_WAIT_ALL, called
 from ..ir.kernels import bodies, with_bodies
 from ..ir.nodes import Call, Stmt, const_int, has, origin_of, seq
 
 GroupEvent: TypeAlias = "tuple[Literal['commit', 'wait', 'other'], int]"
 """A commit; a wait, with the number of groups that it leaves in flight; or another event."""
 
-COPIES: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
-"""Prefixes of the names of the operators that copy asynchronously."""
-
 
 def issues_copies(stmt: Stmt) -> bool:
     """Whether ``stmt`` issues a cp.async, which must be committed in a group."""
-    return has(stmt, Call, lambda call: str(getattr(call.op, "name", "")).startswith(COPIES))
+    return has(stmt, Call, lambda call: called(call).startswith(CP_ASYNC))
 
 
 def commit_points(ops: Sequence[OpPlan], copies: Collection[Op], plan: LoopPlan) -> dict[Op, int]:
@@ -307,11 +305,11 @@ def _cp_async_event(stmt: Stmt) -> GroupEvent | None:
     if type(stmt) is not tirx.Evaluate:
         return None
     call: Any = stmt.value
-    name = str(getattr(getattr(call, "op", None), "name", ""))
-    if name == "tirx.ptx.cp_async_commit_group":
+    name = called(call)
+    if name == CP_ASYNC_COMMIT:
         return "commit", 0
-    if name == "tirx.ptx.cp_async_wait_all":
+    if name == CP_ASYNC_WAIT_ALL:
         return "wait", 0
-    if name == "tirx.ptx.cp_async_wait_group":
+    if name == CP_ASYNC_WAIT:
         return "wait", const_int(call.args[0]) or 0
     return None

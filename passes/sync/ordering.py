@@ -22,9 +22,9 @@ from ...plan import SyncPlan
 from ...values.op import NO_OP, Op
 from ...values.origin import PHASE, STEADY, Origin
 from ..analysis.access_values import Access, OrderingEvent
-from ..analysis.accesses import op_name
 from ..dependence.footprint import Lanes
 from ..ir import nodes as ir
+from ..ir.calls import called
 from ..ir.kernels import bodies, with_bodies
 
 _MERGE_OVER: Final = 8
@@ -199,7 +199,7 @@ def conditions(stmt: Any) -> list[Any]:
 
 def orders_itself(stmt: Any) -> bool:
     """Whether a statement has its own synchronisation, such as mbarriers between roles."""
-    return ir.has(stmt, ir.Call, lambda call: op_name(call).startswith(_OWN_ORDER))
+    return ir.has(stmt, ir.Call, lambda call: called(call).startswith(_OWN_ORDER))
 
 
 def title(stmt: Any) -> Reason:

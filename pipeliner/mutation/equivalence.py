@@ -11,6 +11,7 @@ from tvm.ir import TensorLoad
 
 from ..diagnostics import Reason, Why
 from ..emulator.translate.operation import op_name
+from ..passes.ir.calls import ACCESS_PTR
 from ..passes.ir.kernels import bodies
 from ..passes.ir.nodes import walk
 from ..passes.sync.async_groups import GroupEvent, InFlight
@@ -19,8 +20,6 @@ from .operations import group_count, is_synchronising, name_of
 
 _CTA_BARRIERS: Final = ("tvm_storage_sync", "cuda.cta_sync")
 """Barriers of a whole CTA."""
-
-_POINTER: Final = "tirx.tvm_access_ptr"
 
 
 def equivalent(mod: Any, mutant: Mutant) -> Why:
@@ -106,7 +105,11 @@ def _uses_memory(stmt: Any) -> bool:
     scopes: list[str] = []
     walk(stmt, TensorLoad, lambda load: scopes.append(str(load.source.scope())))
     walk(stmt, tirx.BufferStore, lambda store: scopes.append(str(store.buffer.scope())))
-    walk(stmt, ir.Call, lambda call: scopes.append(_POINTER) if op_name(call) == _POINTER else None)
+    walk(
+        stmt,
+        ir.Call,
+        lambda call: scopes.append(ACCESS_PTR) if op_name(call) == ACCESS_PTR else None,
+    )
     return any(not scope.startswith("local") for scope in scopes)
 
 

@@ -18,11 +18,11 @@ from tvm.ir import TensorLoad
 
 from ..diagnostics import Reason, Why
 from ..emulator.translate.operation import op_name
+from ..passes.ir.calls import ACCESS_PTR
 from ..passes.ir.nodes import walk
 from .mutants import Mutant, device_functions
 from .operations import numbered, operations
 
-_POINTER: Final = "tirx.tvm_access_ptr"
 _IF: Final = "tirx.if_then_else"
 
 
@@ -68,7 +68,7 @@ def _decisive(stmt: Any) -> list[Sequence[Any]]:
     def call(node: Any) -> None:
         if op_name(node) == _IF:
             found.append(node.args[:1])
-        elif op_name(node) == _POINTER:
+        elif op_name(node) == ACCESS_PTR:
             found.append(node.args[2:])
 
     walk(stmt, TensorLoad, lambda load: found.append(load.indices))

@@ -20,13 +20,13 @@ from tvm.ir import TensorLoad
 from ..emulator.launch.evaluate import evaluate
 from ..emulator.translate.operation import op_name
 from ..errors import EmulatorError
-from ..passes.expand.rings import FRAGMENT_OFFSETS, data_of, fragment_elements
+from ..passes.expand.rings import FRAGMENT_OFFSETS, fragment_elements
+from ..passes.ir.calls import ACCESS_PTR, data_of
 from ..passes.ir.nodes import dtype_bytes, is_private, is_shared, origin_of, walk
 from ..plan import KernelPlan
 from ..values.origin import Origin
 from .operations import numbered, replace_nth
 
-_ACCESS_PTR: Final = "tirx.tvm_access_ptr"
 _FRAGMENT_SHAPE: Final = "fragment_shape"
 """Key of the attribute in which TVM notes the m, n, k of a wmma buffer's instruction."""
 
@@ -252,7 +252,7 @@ def _fragment_numbers(call: Any, ring: PlacedRing) -> list[int]:
 
 def _is_address(call: Any, ring: PlacedRing) -> bool:
     """Whether a call is an address, as a base and an offset, of what ``ring`` lies in."""
-    if op_name(call) != _ACCESS_PTR:
+    if op_name(call) != ACCESS_PTR:
         return False
     if ring.registers:
         return str(getattr(call.args[1], "name", "")) == ring.registers
