@@ -23,12 +23,12 @@ from ..ir.calls import (
     ACCESS_PTR,
     ADDRESS_OF,
     BUFFER_DATA,
-    CP_ASYNC,
+    CP_ASYNC_COPY,
     CP_ASYNC_WAIT,
     CP_ASYNC_WAIT_ALL,
     MBARRIERS,
     POINTERS,
-    WGMMA,
+    WGMMA_CALL,
     WGMMA_COMMIT,
     WGMMA_WAIT,
     called,
@@ -144,7 +144,7 @@ def _call(
         return WalkResult.SKIP
     if name == ADDRESS_OF and _pointer(call) is None:
         return None  # of no element, as of a tensor map
-    if name.startswith(WGMMA):
+    if name.startswith(WGMMA_CALL):
         found.extend(_described(call))
         return WalkResult.SKIP
     if name in POINTERS:
@@ -163,8 +163,7 @@ def _call(
 
 def _described(call: Any) -> list[Access]:
     """Return the reads of a wgmma through the descriptors that are encoded in its operands."""
-    loads: list[Any] = []
-    ir.walk(call, ir.TensorLoad, loads.append)
+    loads = ir.collect(call, ir.TensorLoad)
     return [
         Access(
             load.source,
@@ -250,7 +249,7 @@ _OPAQUE: Final = _Use("update", "update")
 
 def _use(call: Any, name: str) -> _Use | None:
     """Return what is known of the call ``name``; None if its arguments are ordinary expressions."""
-    if name.startswith(CP_ASYNC):
+    if name.startswith(CP_ASYNC_COPY):
         return _Use("write", "read", ir.const_int(call.args[2]) or 0, issue=True)
     if name == _CP_ASYNC_LEGACY:
         return _Use("write", "read", issue=True)

@@ -20,7 +20,7 @@ from tvm.ir import TensorLoad
 
 from ...diagnostics import Reason
 from ..ir.calls import called
-from ..ir.nodes import Buffer, Stmt, const_int, is_buffer_var, is_private, variables, walk
+from ..ir.nodes import Buffer, Stmt, collect, const_int, is_buffer_var, is_private, variables, walk
 from .operands import ptx_entry
 
 _ORDERING: Final = frozenset({"acquire", "release", "acq_rel", "sc", "volatile", "mmio"})
@@ -81,8 +81,7 @@ def _fence_of_ptx(entry: Any, call: Any) -> Reason | None:
 def polled_by(loop: Any) -> set[Buffer]:
     """Return the buffers, other than a thread's registers, that decide when a While ends."""
     decides = _loaded(loop.condition)
-    stores: list[Any] = []
-    walk(loop.body, tirx.BufferStore, stores.append)
+    stores = collect(loop.body, tirx.BufferStore)
     conditions = _conditions(loop.body)
     before = -1
     while before != len(decides):

@@ -17,7 +17,7 @@ from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout
 
 from ..ir.calls import (
     ADDRESS_OF,
-    CP_ASYNC,
+    CP_ASYNC_COPY,
     MAP_LOADS,
     MAP_STORES,
     PTX,
@@ -129,7 +129,7 @@ def _of_ptx(name: str, entry: Any, call: Any) -> InstructionEffects:
             at for at, arg in enumerate(call.args) if at and called(uncast(arg)) == ADDRESS_OF
         ]
         return InstructionEffects({source: READ}, only_roles=True, is_async=True, is_move=is_move)
-    is_copy = name.startswith(CP_ASYNC)
+    is_copy = name.startswith(CP_ASYNC_COPY)
     roles = _roles(entry, call, (WRITE, READ) if is_copy else family.addresses)
     return InstructionEffects(
         roles or None,

@@ -23,7 +23,7 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ..ir.indexing import affine, evaluate
 from ..ir.kernels import thread_tag
-from ..ir.nodes import Expr, Stmt, Var, const_int, substitute, thread_loop, variables, walk
+from ..ir.nodes import Expr, Stmt, Var, collect, const_int, substitute, thread_loop, variables, walk
 from ..ir.patterns import Copy
 
 TAG: Final = "clusterCtaIdx.x"
@@ -127,8 +127,7 @@ def find_cluster(body: Stmt, size: int) -> Cluster | None:
     """
     if size == 1:
         return None
-    loops: list[Any] = []
-    walk(body, tirx.For, loops.append)
+    loops = collect(body, tirx.For)
     found = [loop for loop in loops if thread_tag(loop) == "blockIdx.x"]
     extent = const_int(found[0].extent) if found else None
     if extent is None or extent % size:

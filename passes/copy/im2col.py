@@ -31,7 +31,7 @@ from tvm.ir import Range
 from ...diagnostics import Reason
 from ...mechanisms.tma import im2col_obstacle
 from ..ir.indexing import Term, affine, conjunction, terms_of, together
-from ..ir.nodes import Expr, Var, const_int, i32, uses, walk
+from ..ir.nodes import Expr, Var, collect, const_int, i32, uses
 from ..ir.patterns import Copy, dimension_of
 from ..ir.wide_indices import ELEMENTS
 from .tensor_views import inside
@@ -113,12 +113,9 @@ def _offsets(copy: Copy) -> Iterator[tuple[Var, ...]]:
     instruction gets as an offset.
     """
     pixel = copy.order[0]
-    found: list[Var] = []
-    for index in copy.src_indices[1:-1]:
-        for _, term in terms_of(index)[0]:
-            if not uses(term, [pixel]):
-                walk(term, Var, found.append)
-    variables = list(dict.fromkeys(found))
+    terms = [term for index in copy.src_indices[1:-1] for _, term in terms_of(index).terms]
+    moving = [term for term in terms if not uses(term, [pixel])]
+    variables = list(dict.fromkeys(var for term in moving for var in collect(term, Var)))
     for count in range(len(variables) + 1):
         yield from itertools.combinations(variables, count)
 

@@ -31,12 +31,13 @@ from ..ir.nodes import (
     TensorLoad,
     Var,
     buffer,
+    collect,
     const_int,
+    has,
     i32,
     is_global,
     seq,
     substitute,
-    walk,
 )
 from ..ir.patterns import is_call, masked_load
 
@@ -83,7 +84,7 @@ def _split(stmt: Stmt, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stm
         return seq(*[h[0] for h in halves if h]), seq(*[h[1] for h in halves if h])
     if isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
         inner = _split(stmt.then_case, loops, stage)
-        if inner is None or not all(map(stage.may_load, _loads(stmt.condition))):
+        if inner is None or not all(map(stage.may_load, collect(stmt.condition, TensorLoad))):
             return None  # both halves ask for it
         return (
             tirx.IfThenElse(stmt.condition, inner[0], None),
@@ -177,8 +178,7 @@ def _units(value: Expr, may_load: Callable[[Any], bool]) -> list[Expr]:
         masked = masked_load(expr)
         if masked is not None:
             load, mask = masked
-            found_at = [inner for index in load.indices for inner in _loads(index)]
-            if all(map(may_load, [load, *found_at])) and not any(_loads(part) for part in mask):
+            if all(map(may_load, collect(load, TensorLoad))) and not has(list(mask), TensorLoad):
                 add(expr)
             return
         if is_call(expr, "if_then_else"):
@@ -209,9 +209,3 @@ def _replace(value: Expr, unit: Expr, by: Expr) -> Expr:
         return by if tvm_ffi.structural_equal(node, unit) else node
 
     return tvm_ffi.structural_map(value, [(kind, swap)], order="pre")
-
-
-def _loads(expr: Any) -> list[Any]:
-    found: list[Any] = []
-    walk(expr, TensorLoad, found.append)
-    return found

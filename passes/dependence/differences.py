@@ -135,8 +135,7 @@ def _modulus(expr: Any) -> int | None:
 
 def _clamped(expr: Any, prover: sym.Analyzer) -> list[Any]:
     """Return ``expr`` with each ``min`` and ``max`` resolved, both ways if neither is proven."""
-    found: list[Any] = []
-    ir.walk(expr, (prim.Min, prim.Max), found.append)
+    found = ir.collect(expr, (prim.Min, prim.Max))
     if not found:
         return [expr]
     clamp = found[0]

@@ -23,7 +23,18 @@ from tvm.tirx.buffer import is_buffer_var
 from ..analysis.effects import READ, WRITE, effects
 from ..ir.calls import MAP_STORES, called
 from ..ir.kernels import bodies, kernels_of, thread_tag
-from ..ir.nodes import Buffer, Call, SBlockRealize, Stmt, TensorLoad, Var, uses, variables, walk
+from ..ir.nodes import (
+    Buffer,
+    Call,
+    SBlockRealize,
+    Stmt,
+    TensorLoad,
+    Var,
+    collect,
+    uses,
+    variables,
+    walk,
+)
 from .same_iteration import Side, same_instance
 
 OVERLAP: Final = "pipeliner.overlap"
@@ -85,13 +96,8 @@ def _used(body: Stmt, params: Sequence[Buffer]) -> tuple[set[Buffer], set[Buffer
 
 
 def _stores_by(kernel: Stmt, tensor_map: Any) -> bool:
-    found: list[Any] = []
-    walk(kernel, Call, lambda call: found.append(call) if _is_store(call) else None)
-    return any(uses(call, [tensor_map]) for call in found)
-
-
-def _is_store(call: Any) -> bool:
-    return called(call).startswith(MAP_STORES)
+    stores = collect(kernel, Call, lambda call: called(call).startswith(MAP_STORES))
+    return any(uses(call, [tensor_map]) for call in stores)
 
 
 @dataclass(frozen=True)
@@ -133,13 +139,12 @@ def _sites(stmt: Stmt, buffers: set[Buffer], trail: tuple[tuple[Any, int], ...])
     if isinstance(stmt, tirx.BufferStore):
         if stmt.buffer in buffers:
             yield _Site(stmt.buffer, stmt, tuple(stmt.indices), trail)
-        loads: list[Any] = []
-        walk([stmt.value, *stmt.indices], TensorLoad, loads.append)
+        loads = collect(
+            [stmt.value, *stmt.indices], TensorLoad, lambda load: load.source in buffers
+        )
         for load in loads:
-            if load.source in buffers:
-                yield _Site(load.source, stmt, tuple(load.indices), trail, is_load=True)
-        named = _named([stmt.value, *stmt.indices], buffers)
-        if named > sum(load.source in buffers for load in loads):
+            yield _Site(load.source, stmt, tuple(load.indices), trail, is_load=True)
+        if _named([stmt.value, *stmt.indices], buffers) > len(loads):
             yield _Site(None, None)  # a pointer
         return
     inner = bodies(stmt)
@@ -152,9 +157,7 @@ def _sites(stmt: Stmt, buffers: set[Buffer], trail: tuple[tuple[Any, int], ...])
 
 
 def _named(node: Any, buffers: set[Buffer]) -> int:
-    found: list[Any] = []
-    walk(node, Var, lambda var: found.append(var) if var in buffers else None)
-    return len(found)
+    return len(collect(node, Var, lambda var: var in buffers))
 
 
 def _decides(stmt: Stmt, buffers: set[Buffer]) -> bool:
@@ -207,10 +210,8 @@ def _passes_on(first: Any, last: Any, kernel: Stmt, common: Sequence[Any]) -> bo
     reads.
     """
     buf = first.buffer
-    writers: list[Any] = []
-    walk(kernel, tirx.BufferStore, lambda s: writers.append(s) if s.buffer.same_as(buf) else None)
-    loads: list[Any] = []
-    walk(last.value, TensorLoad, lambda x: loads.append(x) if x.source.same_as(buf) else None)
+    writers = collect(kernel, tirx.BufferStore, lambda s: s.buffer.same_as(buf))
+    loads = collect(last.value, TensorLoad, lambda x: x.source.same_as(buf))
     serial = [
         loop.loop_var for loop in common if isinstance(loop, tirx.For) and thread_tag(loop) is None
     ]

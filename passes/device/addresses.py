@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import tvm_ffi
@@ -34,6 +33,7 @@ from tvm.ir import Range
 
 from ..ir import nodes as ir
 from ..ir.bits import Bits
+from ..ir.indexing import IndexSum, terms_of
 from ..ir.kernels import thread_tag
 from ..ir.named_pass import named_pass
 
@@ -48,34 +48,6 @@ _RANGES: Final = {
 def split_addresses(func: Any) -> Any:
     """Return ``func`` (flat buffers) with the indices of its global and shared accesses split."""
     return tirx.PrimFunc(func.params, _Splitter().run(func.body), func.ret_type, func.attrs)
-
-
-@dataclass(frozen=True)
-class Sum:
-    """A sum ``sum(coefficient * term) + constant`` of scalars of one type; no term is a sum."""
-
-    dtype: str
-    terms: tuple[tuple[int, Any], ...] = ()
-    constant: int = 0
-
-    def plus(self, other: Sum, sign: int = 1) -> Sum:
-        """Return the sum of two, or with ``sign=-1`` the difference."""
-        terms = (*self.terms, *other.scaled(sign).terms)
-        return replace(self, terms=terms, constant=self.constant + sign * other.constant)
-
-    def scaled(self, factor: int) -> Sum:
-        """This sum times a constant."""
-        terms = tuple((factor * coefficient, term) for coefficient, term in self.terms)
-        return replace(self, terms=terms if factor else (), constant=self.constant * factor)
-
-    def expr(self) -> Any:
-        """The expression without the constant; 0 for no terms."""
-        parts = [term if c == 1 else term * self.const(c) for c, term in self.terms]
-        return functools.reduce(operator.add, parts) if parts else self.const(0)
-
-    def const(self, value: int) -> Any:
-        """A constant of its type."""
-        return tirx.const(value, self.dtype)
 
 
 class _Splitter:
@@ -159,18 +131,19 @@ class _Splitter:
             index = first[0]
         if str(index.ty.dtype) not in _RANGES:
             return None
-        whole = self._sum(index)
-        if whole.constant < 0 or not self._fits(whole):
+        dtype = str(index.ty.dtype)
+        whole = terms_of(index, self._opened)
+        if whole.constant < 0 or not self._fits(whole, dtype):
             return None
         varies = [self._varies(term) for _, term in whole.terms]
         moving, fixed = (
-            Sum(whole.dtype, tuple(t for t, moves in zip(whole.terms, varies) if moves is wanted))
+            IndexSum(tuple(t for t, moves in zip(whole.terms, varies) if moves is wanted))
             for wanted in (True, False)
         )
-        parts = [part.expr() for part in (moving, fixed) if part.terms]
-        parts += [whole.const(whole.constant)] if whole.constant or not parts else []
+        parts = [part.expr(dtype) for part in (moving, fixed) if part.terms]
+        parts += [tirx.const(whole.constant, dtype)] if whole.constant or not parts else []
         total = functools.reduce(operator.add, parts)
-        return total if lanes == 1 else tirx.Ramp(total, whole.const(1), lanes)
+        return total if lanes == 1 else tirx.Ramp(total, tirx.const(1, dtype), lanes)
 
     def _varies(self, term: Any) -> bool:
         """Whether ``term`` has a variable of the innermost loop, or is read from memory."""
@@ -183,12 +156,12 @@ class _Splitter:
             lambda found: found in varying if isinstance(found, ir.Var) else True,
         )
 
-    def _fits(self, whole: Sum) -> bool:
+    def _fits(self, whole: IndexSum, dtype: str) -> bool:
         """Whether no partial sum can leave its type if the whole sum does not."""
         if all(coefficient > 0 and self._is_positive(term) for coefficient, term in whole.terms):
             return True
-        bound = self._prover.const_int_bound(whole.expr())
-        values = _RANGES[whole.dtype]
+        bound = self._prover.const_int_bound(whole.expr(dtype))
+        values = _RANGES[dtype]
         return int(bound.min_value) in values and int(bound.max_value) in values
 
     def _is_positive(self, term: Any) -> bool:
@@ -198,23 +171,16 @@ class _Splitter:
 
     # Sums.
 
-    def _sum(self, expr: Any) -> Sum:
-        dtype = str(expr.ty.dtype)
-        if isinstance(expr, tirx.IntImm):
-            return Sum(dtype, constant=int(expr.value))
-        if isinstance(expr, tirx.Add):
-            return self._sum(expr.a).plus(self._sum(expr.b))
-        if isinstance(expr, tirx.Sub):
-            return self._sum(expr.a).plus(self._sum(expr.b), -1)
-        if isinstance(expr, tirx.Mul) and isinstance(expr.b, tirx.IntImm):
-            return self._sum(expr.a).scaled(int(expr.b.value))
-        if isinstance(expr, tirx.BitwiseXor):
-            return self._xor(self._sum(expr.a), self._sum(expr.b))
-        return Sum(dtype, ((1, expr),))
+    def _opened(self, expr: Any) -> IndexSum | None:
+        """An exclusive or as a sum, with constants moved out that no carry, no flipped bit reaches.
 
-    def _xor(self, a: Sum, b: Sum) -> Sum:
-        """Return ``a ^ b``, with constants moved out that no carry and no flipped bit reaches."""
-        x, y = a.expr(), b.expr()
+        None for anything else.
+        """
+        if not isinstance(expr, tirx.BitwiseXor):
+            return None
+        dtype = str(expr.ty.dtype)
+        a, b = terms_of(expr.a, self._opened), terms_of(expr.b, self._opened)
+        x, y = a.expr(dtype), b.expr(dtype)
         bits_x, bits_y = self._bits.of(x), self._bits.of(y)
         in_a, in_b, outside = a.constant, b.constant, 0
         # A multiple of 2 ** n does not reach the n low bits, and the other operand no more than n.
@@ -232,15 +198,15 @@ class _Splitter:
             or in_b & bits_y.mask
         ):
             kept = tirx.bitwise_xor(x + in_a if in_a else x, y + in_b if in_b else y)
-            return Sum(a.dtype, ((1, kept),), outside)
+            return IndexSum(((1, kept),), outside)
         # Without carries the constants meet: bits that neither x nor y has are added, the rest
         # stay under the exclusive or.
         flipped = in_a ^ in_b
         unmasked = flipped & ~(bits_x.mask | bits_y.mask)
-        operands = [part.expr() for part in (a, b) if part.terms]
-        operands += [a.const(flipped ^ unmasked)] if flipped != unmasked else []
+        operands = [part.expr(dtype) for part in (a, b) if part.terms]
+        operands += [tirx.const(flipped ^ unmasked, dtype)] if flipped != unmasked else []
         term = functools.reduce(tirx.bitwise_xor, operands)
-        return Sum(a.dtype, ((1, term),), outside + unmasked)
+        return IndexSum(((1, term),), outside + unmasked)
 
 
 def scalar(index: Any) -> tuple[Any, int] | None:

@@ -39,6 +39,6 @@ def show_alignment(func: Any) -> Any:
 
 def _is_arithmetic(value: Any) -> bool:
     """Whether ``value`` is the same wherever it stands: an index that nothing is loaded for."""
-    loads: list[Any] = []
-    ir.walk(value, ir.TensorLoad, loads.append)
-    return not loads and str(getattr(value.ty, "dtype", "")) in ("int32", "int64")
+    if ir.has(value, ir.TensorLoad):
+        return False
+    return str(getattr(value.ty, "dtype", "")) in ("int32", "int64")

@@ -36,7 +36,18 @@ from ..dependence.overlap import ENCODERS, OVERLAP
 from ..ir.calls import called, passed_buffer
 from ..ir.marks import is_marked
 from ..ir.named_pass import named_pass
-from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, has, seq, substitute, walk
+from ..ir.nodes import (
+    Buffer,
+    Expr,
+    Stmt,
+    collect,
+    const_int,
+    dtype_bytes,
+    has,
+    seq,
+    substitute,
+    walk,
+)
 from ..ir.wide_indices import GREATEST
 
 ADDRESS: Final = "pipeliner_address"
@@ -160,9 +171,7 @@ def _is_kernel(func: Any) -> bool:
 
 
 def _launches(func: Any) -> list[Any]:
-    found: list[Any] = []
-    walk(func.body, Call, lambda call: found.append(call) if called(call) == _LAUNCH else None)
-    return found
+    return collect(func.body, Call, lambda call: called(call) == _LAUNCH)
 
 
 def _overlaps(func: Any, name: str) -> list[Stmt]:

@@ -29,13 +29,14 @@ from ...errors import PlanError
 from ...plan import LoopPlan, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
-from ..ir.calls import CP_ASYNC, WGMMA, WGMMA_COMMIT, called
+from ..ir.calls import CP_ASYNC_COPY, WGMMA_CALL, WGMMA_COMMIT, called
 from ..ir.iteration import Iteration
 from ..ir.nodes import (
     Buffer,
     Call,
     Expr,
     Stmt,
+    collect,
     const_int,
     is_global,
     is_private,
@@ -43,7 +44,6 @@ from ..ir.nodes import (
     op_stmt,
     operators,
     seq,
-    walk,
     with_origin,
 )
 from ..ir.op_form import OpLoop
@@ -242,7 +242,7 @@ class Instances:
         body, names = self._bodies[op.name], self._names
         defines, inside = definitions_and_uses(body)
         used, called = set(filter(is_buffer_var, inside)), operators(body)
-        is_async = any(name.startswith(CP_ASYNC) for name in called)
+        is_async = any(name.startswith(CP_ASYNC_COPY) for name in called)
         if is_async:
             # Into slots that are not read: not the last iteration's, which the loads repeat.
             ahead = self._last - op.stage
@@ -266,16 +266,14 @@ class Instances:
             sources=frozenset(b for b in used if is_shared(b) and not is_async),
             repeats=repeats,
             is_async=is_async,
-            by_proxy=any(name.startswith(WGMMA) for name in called),
+            by_proxy=any(name.startswith(WGMMA_CALL) for name in called),
             groups=_commits(body),
         )
 
 
 def _commits(body: Stmt) -> int:
     """Count the groups of wgmma that ``body`` commits, as it is written."""
-    names: list[str] = []
-    walk(body, Call, lambda call: names.append(called(call)))
-    return names.count(WGMMA_COMMIT)
+    return len(collect(body, Call, lambda call: called(call) == WGMMA_COMMIT))
 
 
 def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:

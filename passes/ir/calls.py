@@ -25,7 +25,7 @@ CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", REINTERPRET)
 """Operators whose result points to where their operand points."""
 
 PTX: Final = "tirx.ptx."
-CP_ASYNC: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
+CP_ASYNC_COPY: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
 """Prefixes of the names of the operators that copy by cp.async."""
 
 CP_ASYNC_COMMIT: Final = "tirx.ptx.cp_async_commit_group"
@@ -35,9 +35,9 @@ MAP_LOADS: Final = "tirx.ptx.cp_async_bulk_tensor_g2s"
 """Prefix of copies by tensor map: the map hides the source, and an mbarrier counts the bytes."""
 
 MAP_STORES: Final = ("tirx.ptx.cp_async_bulk_tensor_s2g", "tirx.ptx.cp_reduce_async_bulk_tensor")
-"""Prefixes of stores and additions by tensor map: the map, their first operand, hides the target."""
+"""Prefixes of stores and additions by tensor map, their first operand, which hides the target."""
 
-WGMMA: Final = "tirx.ptx.wgmma_"
+WGMMA_CALL: Final = "tirx.ptx.wgmma_"
 """Prefix of all that warpgroups multiply with, and of what orders and awaits it."""
 
 WGMMA_FENCE: Final = "tirx.ptx.wgmma_fence"

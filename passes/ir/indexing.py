@@ -9,10 +9,12 @@ if it is proven so.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -96,18 +98,46 @@ def _renamed(expr: Expr, names: Mapping[Var, Var]) -> Expr:
     return tvm_ffi.structural_map(expr, [(tirx.Cast, visit)], order="post")
 
 
-def terms_of(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:
-    """Return ``expr`` as terms with their coefficients, and a constant."""
-    known = const_int(expr)
+class IndexSum(NamedTuple):
+    """A sum ``sum(coefficient * term) + constant``; no term is a sum or a constant."""
+
+    terms: tuple[Term, ...] = ()
+    constant: int = 0
+
+    def plus(self, other: IndexSum) -> IndexSum:
+        """Return the sum of two."""
+        return IndexSum((*self.terms, *other.terms), self.constant + other.constant)
+
+    def scaled(self, factor: int) -> IndexSum:
+        """Return this sum times a constant."""
+        terms = tuple((factor * coefficient, term) for coefficient, term in self.terms)
+        return IndexSum(terms if factor else (), self.constant * factor)
+
+    def expr(self, dtype: str) -> Expr:
+        """Return the sum of the terms as an expression; 0 for none."""
+        parts = [term if by == 1 else term * tirx.const(by, dtype) for by, term in self.terms]
+        return functools.reduce(operator.add, parts) if parts else tirx.const(0, dtype)
+
+
+def terms_of(expr: Expr, opened: Callable[[Expr], IndexSum | None] = lambda _: None) -> IndexSum:
+    """Return ``expr`` as terms with their coefficients, and a constant.
+
+    ``opened``: the sum that an expression of another kind is, if it is one.
+    """
+    if isinstance(expr, (tirx.Add, tirx.Sub)):
+        sign = 1 if isinstance(expr, tirx.Add) else -1
+        return terms_of(expr.a, opened).plus(terms_of(expr.b, opened).scaled(sign))
+    if isinstance(expr, tirx.Mul) and (factor := _literal(expr.b)) is not None:
+        return terms_of(expr.a, opened).scaled(factor)
+    known = _literal(expr)
     if known is not None:
-        return [], factor * known
-    if isinstance(expr, tirx.Mul) and const_int(expr.b) is not None:
-        return terms_of(expr.a, factor * (const_int(expr.b) or 0))
-    if not isinstance(expr, (tirx.Add, tirx.Sub)):
-        return [(factor, expr)], 0
-    left, first = terms_of(expr.a, factor)
-    right, second = terms_of(expr.b, factor if isinstance(expr, tirx.Add) else -factor)
-    return [*left, *right], first + second
+        return IndexSum(constant=known)
+    return opened(expr) or IndexSum(((1, expr),))
+
+
+def _literal(expr: Expr) -> int | None:
+    """Return the value of a constant, also a cast one; without simplifying anything else."""
+    return const_int(expr) if isinstance(expr, (int, tirx.IntImm, tirx.Cast)) else None
 
 
 def strides(buf: Buffer) -> list[Expr]:

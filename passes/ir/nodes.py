@@ -177,6 +177,15 @@ def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) 
     _WALK(node, [(index, visitor) for index in _type_indices(kind)], [], _PARENTS_FIRST)
 
 
+def collect(
+    node: Any, kind: type | tuple[type, ...], wanted: Callable[[Any], bool] | None = None
+) -> list[Any]:
+    """Return the nodes of ``kind`` in ``node`` that are ``wanted``, in the order of ``walk``."""
+    found: list[Any] = []
+    walk(node, kind, lambda one: found.append(one) if wanted is None or wanted(one) else None)
+    return found
+
+
 def has(
     node: Any, kind: type | tuple[type, ...], holds: Callable[[Any], bool] | None = None
 ) -> bool:
@@ -216,9 +225,7 @@ def uses(node: Any, wanted: Iterable[Var]) -> bool:
 
 def operators(node: Any) -> frozenset[str]:
     """Return the names of the operators that are called in ``node``."""
-    found: set[str] = set()
-    walk(node, Call, lambda call: found.add(called(call)))
-    return frozenset(found)
+    return frozenset(map(called, collect(node, Call)))
 
 
 def dtype_bytes(dtype: Any) -> int:

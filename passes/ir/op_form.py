@@ -22,7 +22,7 @@ from tvm.tirx import ForKind
 
 from ...errors import PlanError
 from ...values.op import Op
-from .nodes import Buffer, Expr, Stmt, const_int, op_of, statements, walk
+from .nodes import Buffer, Expr, Stmt, collect, const_int, op_of, statements, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,7 @@ def op_loop(node: Any) -> OpLoop | None:
 
 def op_loops(node: Any) -> Iterator[OpLoop]:
     """Yield every loop in op form below ``node``, outer before inner."""
-    loops: list[Any] = []
-    walk(node, tirx.For, loops.append)
-    for loop in loops:
+    for loop in collect(node, tirx.For):
         form = op_loop(loop)
         if form is not None:
             yield form

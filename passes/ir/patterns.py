@@ -29,12 +29,12 @@ from .nodes import (
     Stmt,
     TensorLoad,
     Var,
+    collect,
     const_int,
     dtype_bytes,
     is_global,
     is_shared,
     uses,
-    walk,
 )
 
 
@@ -166,10 +166,7 @@ class Matmul:
 
 
 def _loads(*exprs: Expr) -> list[Any]:
-    found: list[Any] = []
-    for expr in exprs:
-        walk(expr, TensorLoad, found.append)
-    return found
+    return [load for expr in exprs for load in collect(expr, TensorLoad)]
 
 
 def as_nest(stmt: Stmt) -> Nest | None:

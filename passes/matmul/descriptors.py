@@ -23,7 +23,7 @@ from tvm.script import tirx as T
 
 from ...machine import WARP
 from ..copy.layouts import CHUNK_BYTES
-from ..ir.calls import ADDRESS_OF, WGMMA, called
+from ..ir.calls import ADDRESS_OF, WGMMA_CALL, called
 from ..ir.indexing import strides
 from ..ir.kernels import map_kernels, thread_extents, with_block
 from ..ir.named_pass import named_pass
@@ -87,7 +87,7 @@ class Descriptors:
         return tvm_ffi.structural_map(stmt, [(Call, self._call)], order="post")
 
     def _call(self, call: Any) -> Any:
-        if not called(call).startswith(WGMMA):
+        if not called(call).startswith(WGMMA_CALL):
             return call
         args = [self._based(arg) for arg in call.args[:]]
         return Call(call.op, args, call.attrs, ret_ty=call.ty)

@@ -58,7 +58,7 @@ from .descriptors import encode
 from .fragments import Fragment, Mapped, Quad, row_of_warp
 from .wgmma_registers import Left
 
-WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
+WGMMA_CALL: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
 _PATTERN: Final = re.compile(r"wgmma\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)")
 _REGISTERS: Final = {"f32": "float32", "s32": "uint32", "f16": "uint32"}
@@ -275,7 +275,7 @@ class _Warpgroup:
 
         It adds to the accumulators of ``block``, or to ``partial``, which step 0 writes.
         """
-        name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
+        name = WGMMA_CALL.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
         b, each = self.matmul.b, self.each
         # Signs of A and B where they are no integers, transposition where the type allows it.
         options = [] if self.type in _INTEGERS else [1, 1]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import tvm_ffi
 from tvm import tirx
 
-from ..ir.calls import WGMMA, called
+from ..ir.calls import WGMMA_CALL, called
 from ..ir.kernels import bodies
 from ..ir.nodes import (
     Buffer,
@@ -93,6 +93,6 @@ def _is_word(arg: Any) -> bool:
 
 
 def _multiplies(call: Any) -> bool:
-    if not called(call).startswith(WGMMA):
+    if not called(call).startswith(WGMMA_CALL):
         return False
     return any(getattr(arg, "value", None) == _MULTIPLY for arg in call.args)

@@ -34,13 +34,13 @@ from ..ir.nodes import (
     SBlockRealize,
     TensorLoad,
     Var,
+    collect,
     const_int,
     is_global,
     seq,
     simplify,
     substitute,
     uses,
-    walk,
 )
 from ..ir.patterns import strip_cast
 
@@ -118,7 +118,8 @@ def _find(body: Any, name: str) -> _PartialSums:
     if len(kernels) != 2 or len(blocks[1]) != 1:
         raise refused(Reason("partial_sums.none"))
     (total,) = blocks[1]
-    parts = {load.source for load in _loads(total.body) if load.source in body.block.alloc_buffers}
+    own = body.block.alloc_buffers
+    parts = {load.source for load in collect(total.body, TensorLoad) if load.source in own}
     stored = [block for block in blocks[0] if block.body.buffer in parts]
     if len(parts) != 1 or len(stored) != 1 or not is_global(stored[0].body.buffer):
         raise refused(Reason("partial_sums.none"))
@@ -136,15 +137,7 @@ def _find(body: Any, name: str) -> _PartialSums:
 
 def _stores(kernel: Any) -> list[Any]:
     """Return the blocks of ``kernel`` that consist of one store."""
-    found: list[Any] = []
-    walk(kernel, SBlock, lambda b: found.append(b) if isinstance(b.body, tirx.BufferStore) else 0)
-    return found
-
-
-def _loads(node: Any) -> list[Any]:
-    found: list[Any] = []
-    walk(node, TensorLoad, found.append)
-    return found
+    return collect(kernel, SBlock, lambda b: isinstance(b.body, tirx.BufferStore))
 
 
 def _sum_of(block: Any, parts: Buffer) -> tuple[Expr | None, tuple[Var, ...]]:
@@ -196,7 +189,7 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
 
 def _block(old: Any, store: Any, notes: Mapping[str, Any]) -> Any:
     """Return ``old`` with another store and the regions that it touches."""
-    reads = [_point(load.source, load.indices) for load in _loads(store.value)]
+    reads = [_point(load.source, load.indices) for load in collect(store.value, TensorLoad)]
     return SBlock(
         old.iter_vars, reads, [_point(store.buffer, store.indices)], old.name_hint, store, old.init,
         old.alloc_buffers, old.match_buffers, {**old.annotations, **notes},

@@ -27,6 +27,7 @@ from ..ir.nodes import (
     Stmt,
     TensorLoad,
     Var,
+    collect,
     const_int,
     has,
     is_global,
@@ -101,12 +102,6 @@ def _is_consumed(loop: Any, reads: set[Buffer], writes: set[Buffer]) -> bool:
     return _allocates(loop.body) or effects(loop.body).is_opaque
 
 
-def _loads(node: Any) -> list[Any]:
-    found: list[Any] = []
-    walk(node, TensorLoad, found.append)
-    return found
-
-
 def _allocates(stmt: Stmt) -> bool:
     return has(stmt, SBlock, lambda block: bool(block.alloc_buffers))
 
@@ -123,7 +118,7 @@ def _carried(loop: Any, writes: set[Buffer]) -> Reason | None:
     inner: set[Any] = set()
     walk(loop.body, SBlock, lambda block: inner.update(block.alloc_buffers))
     carried = writes - inner
-    loads = [load for load in _loads(loop.body) if is_global(load.source)]
+    loads = [load for load in collect(loop.body, TensorLoad) if is_global(load.source)]
     if not loads:  # only instructions that were handed a pointer load
         return None
     if all(load.source in writes for load in loads):
@@ -139,19 +134,15 @@ def _carried(loop: Any, writes: set[Buffer]) -> Reason | None:
 
 def _address(load: Any) -> list[Any]:
     """Return the loads in the indices of ``load``."""
-    return [inside for index in load.indices for inside in _loads(index)]
+    return [inside for index in load.indices for inside in collect(index, TensorLoad)]
 
 
 def _calls(stmt: Stmt, name: str) -> list[Any]:
-    found: list[Any] = []
-
-    def visit(call: Any) -> None:
+    def wanted(call: Any) -> bool:
         callee = called(call).rsplit(".", 1)[-1]
-        if name in callee and "pure" not in callee:
-            found.append(call)
+        return name in callee and "pure" not in callee
 
-    walk(stmt, Call, visit)
-    return found
+    return collect(stmt, Call, wanted)
 
 
 def _bare(stmt: Stmt) -> Stmt:

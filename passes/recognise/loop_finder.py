@@ -31,6 +31,7 @@ from ..ir.nodes import (
     Var,
     block,
     buffer_bytes,
+    collect,
     const_int,
     is_global,
     is_shared,
@@ -39,7 +40,6 @@ from ..ir.nodes import (
     statements,
     substitute,
     uses,
-    walk,
 )
 from ..ir.patterns import Copy, Matmul, Nest, as_copy, as_matmul, as_nest
 from .candidates import Context, why_not
@@ -267,8 +267,7 @@ def _filled_once(infos: Sequence[_Info], stmts: Sequence[Stmt]) -> list[_Info]:
     """
     fills: dict[str, list[str]] = {}
     for info, stmt in zip(infos, stmts, strict=True):
-        stored: list[Any] = []
-        walk(stmt, tirx.BufferStore, stored.append)
+        stored = collect(stmt, tirx.BufferStore)
         for name in {str(store.buffer.name) for store in stored}:
             fills.setdefault(name, []).append(info.op)
 

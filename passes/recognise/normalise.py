@@ -29,6 +29,7 @@ from ..ir.nodes import (
     Stmt,
     TensorLoad,
     buffer,
+    collect,
     const_int,
     has,
     i32,
@@ -79,9 +80,7 @@ def _is_first_iteration(stmt: Stmt, loop: Any) -> bool:
         return False
     later = sym.Analyzer()
     later.bind(loop.loop_var, Range.from_min_extent(loop.min + 1, loop.extent))
-    inner: list[Any] = []
-    walk(stmt.condition, tirx.Var, inner.append)
-    for var in inner:
+    for var in collect(stmt.condition, tirx.Var):
         if not var.same_as(loop.loop_var):
             later.bind(var, Range(0, 1 << 20))
     return any(later.can_prove(tirx.Not(part)) for part in conjuncts(stmt.condition))

@@ -33,12 +33,12 @@ from ..ir.nodes import (
     Stmt,
     TensorLoad,
     Var,
+    collect,
     has,
     is_buffer_var,
     is_shared,
     uses,
     variables,
-    walk,
     with_origin,
 )
 from ..ir.op_form import OpLoop
@@ -197,13 +197,7 @@ def wgmma_wait(groups: int, op: Op) -> Stmt:
 
 def groups_of(stmt: Stmt) -> int:
     """Count the groups of wgmma that ``stmt`` commits."""
-    found: list[Any] = []
-    walk(stmt, Call, lambda call: found.append(call) if _commits(call) else None)
-    return len(found)
-
-
-def _commits(call: Any) -> bool:
-    return called(call) == WGMMA_COMMIT
+    return len(collect(stmt, Call, lambda call: called(call) == WGMMA_COMMIT))
 
 
 def holds(stmt: Stmt, loop: Any) -> bool:
@@ -218,9 +212,7 @@ def shared_outside(body: Stmt, loops: set[Any]) -> list[str]:
     inner = bodies(body)
     if inner:
         return [name for part in inner for name in shared_outside(part, loops)]
-    found: list[str] = []
-    walk(body, Var, lambda v: found.append(str(v.name)) if _is_shared_buffer(v) else None)
-    return found
+    return [str(var.name) for var in collect(body, Var, _is_shared_buffer)]
 
 
 def _is_shared_buffer(var: Any) -> bool:

@@ -49,10 +49,10 @@ from ..ir.nodes import (
     Var,
     block,
     buffer,
+    collect,
     i32,
     is_global,
     seq,
-    walk,
 )
 from ..ir.op_form import op_loop
 from ..matmul.descriptors import Descriptors
@@ -219,9 +219,7 @@ class _Specialiser:
     def _find_loops(self, body: Stmt, fulls: dict[str, Buffer]) -> dict[Any, RoleLoop]:
         planned = {frozenset(op_names(loop)): loop for loop in self.plan.loops if loop.pipelined}
         loops: dict[Any, RoleLoop] = {}
-        nodes: list[Any] = []
-        walk(body, tirx.For, nodes.append)
-        for node in nodes:
+        for node in collect(body, tirx.For):
             form = op_loop(node)
             loop = None if form is None else planned.get(frozenset(form.names))
             if form is not None and loop is not None:

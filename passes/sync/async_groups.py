@@ -20,7 +20,7 @@ from tvm import tirx
 from ...errors import PlanError
 from ...plan import LoopPlan, OpPlan
 from ...values.op import Op
-from ..ir.calls import CP_ASYNC, CP_ASYNC_COMMIT, CP_ASYNC_WAIT, CP_ASYNC_WAIT_ALL, called
+from ..ir.calls import CP_ASYNC_COMMIT, CP_ASYNC_COPY, CP_ASYNC_WAIT, CP_ASYNC_WAIT_ALL, called
 from ..ir.kernels import bodies, with_bodies
 from ..ir.nodes import Call, Stmt, const_int, has, origin_of, seq
 
@@ -30,7 +30,7 @@ GroupEvent: TypeAlias = "tuple[Literal['commit', 'wait', 'other'], int]"
 
 def issues_copies(stmt: Stmt) -> bool:
     """Whether ``stmt`` issues a cp.async, which must be committed in a group."""
-    return has(stmt, Call, lambda call: called(call).startswith(CP_ASYNC))
+    return has(stmt, Call, lambda call: called(call).startswith(CP_ASYNC_COPY))
 
 
 def commit_points(ops: Sequence[OpPlan], copies: Collection[Op], plan: LoopPlan) -> dict[Op, int]:

@@ -33,6 +33,7 @@ from ..ir.nodes import (
     Var,
     block,
     buffer,
+    collect,
     dtype_bytes,
     has,
     i32,
@@ -132,8 +133,7 @@ class _Sums:
     @staticmethod
     def of(store: Any, again: Sequence[Var]) -> _Sums | None:
         """Return ``store`` in this form, if ``again`` does not move it and it reads no other."""
-        loads: list[Any] = []
-        walk(store, TensorLoad, loads.append)
+        loads = collect(store, TensorLoad)
         own = [load for load in loads if load.source.same_as(store.buffer)]
         here = list(store.indices)
         if not again or uses(here, again) or not own or any(has(i, TensorLoad) for i in here):

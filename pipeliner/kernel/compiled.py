@@ -20,7 +20,7 @@ from ..emulator.lower import Lowering
 from ..errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
 from ..passes.dependence.overlap import OVERLAP
 from ..passes.ir.kernels import has_kernel, why_no_kernel
-from ..passes.ir.nodes import buffer_bytes, walk
+from ..passes.ir.nodes import buffer_bytes, collect
 from ..passes.lower import PIPELINE
 from ..plan import PLAN_ATTR, KernelPlan
 from ..targets import gpu, gpu_arch
@@ -211,8 +211,7 @@ class Kernel:
         """Bytes of dynamic shared memory by device function."""
         found: dict[str, int] = {}
         for var, func in self.lowered.functions.items():
-            allocations: list[Any] = []
-            walk(func.body, tirx.AllocBuffer, allocations.append)
+            allocations = collect(func.body, tirx.AllocBuffer)
             found[str(var.name_hint)] = sum(_arena(node.buffer) for node in allocations)
         return found
 

@@ -13,7 +13,7 @@ from ..diagnostics import Reason, Why
 from ..emulator.translate.operation import op_name
 from ..passes.ir.calls import ACCESS_PTR
 from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import walk
+from ..passes.ir.nodes import has
 from ..passes.sync.async_groups import GroupEvent, InFlight
 from .mutants import Mutant, device_functions
 from .operations import group_count, is_synchronising, name_of
@@ -102,15 +102,15 @@ def _in_order(stmt: Any, *, nested: bool) -> Iterator[tuple[Any, bool]]:
 
 def _uses_memory(stmt: Any) -> bool:
     """Whether ``stmt`` reads, writes or addresses memory that threads share."""
-    scopes: list[str] = []
-    walk(stmt, TensorLoad, lambda load: scopes.append(str(load.source.scope())))
-    walk(stmt, tirx.BufferStore, lambda store: scopes.append(str(store.buffer.scope())))
-    walk(
-        stmt,
-        ir.Call,
-        lambda call: scopes.append(ACCESS_PTR) if op_name(call) == ACCESS_PTR else None,
+    return (
+        has(stmt, TensorLoad, lambda load: _is_common(load.source))
+        or has(stmt, tirx.BufferStore, lambda store: _is_common(store.buffer))
+        or has(stmt, ir.Call, lambda call: op_name(call) == ACCESS_PTR)
     )
-    return any(not scope.startswith("local") for scope in scopes)
+
+
+def _is_common(buffer: Any) -> bool:
+    return not str(buffer.scope()).startswith("local")
 
 
 def _after(body: Any, number: int) -> list[Any]:

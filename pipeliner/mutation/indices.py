@@ -16,7 +16,7 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad, prim
 
 from ..emulator.translate.operation import op_name
-from ..passes.ir.nodes import const_int, is_shared, walk
+from ..passes.ir.nodes import collect, const_int, has, is_shared
 from ..values.origin import Origin
 from .operations import numbered, replace_nth
 
@@ -96,11 +96,8 @@ def _loop_values(body: Any) -> frozenset[Any]:
 
 def _determined(expr: Any, known: Any) -> bool:
     """Whether loop variables occur in ``expr`` and nothing else that varies."""
-    used: list[Any] = []
-    opaque: list[Any] = []
-    walk(expr, ir.Var, used.append)
-    walk(expr, (TensorLoad, ir.Call), opaque.append)
-    return bool(used) and not opaque and all(var in known for var in used)
+    used = collect(expr, ir.Var)
+    return bool(used) and not has(expr, (TensorLoad, ir.Call)) and all(var in known for var in used)
 
 
 def _ring_indices(stmt: Any, known: Any) -> list[Any]:

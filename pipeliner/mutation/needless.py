@@ -19,7 +19,7 @@ from tvm.ir import TensorLoad
 from ..diagnostics import Reason, Why
 from ..emulator.translate.operation import op_name
 from ..passes.ir.calls import ACCESS_PTR
-from ..passes.ir.nodes import walk
+from ..passes.ir.nodes import has, walk
 from .mutants import Mutant, device_functions
 from .operations import numbered, operations
 
@@ -78,8 +78,6 @@ def _decisive(stmt: Any) -> list[Sequence[Any]]:
 
 
 def _is_data(exprs: Sequence[Any], loaded: set[Any]) -> bool:
-    hits: list[Any] = []
-    for expr in exprs:
-        walk(expr, TensorLoad, hits.append)
-        walk(expr, ir.Var, lambda var: hits.append(var) if var in loaded else None)
-    return bool(hits)
+    return any(
+        has(expr, TensorLoad) or has(expr, ir.Var, lambda var: var in loaded) for expr in exprs
+    )

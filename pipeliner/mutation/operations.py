@@ -22,7 +22,7 @@ from tvm import ir, tirx
 from ..emulator.translate.operation import decode, op_name
 from ..errors import EmulatorError
 from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import i32, origin_of, walk
+from ..passes.ir.nodes import collect, i32, origin_of
 from ..values.origin import Origin
 
 OperationKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival"]
@@ -103,8 +103,7 @@ def operations(func: Any) -> tuple[Operation, ...]:
         for stmt, origin, number in numbered(func.body)
         if is_synchronising(stmt)
     )
-    calls: list[Any] = []
-    walk(func.body, ir.Call, lambda call: calls.append(call) if _orders(call) else None)
+    calls = collect(func.body, ir.Call, _orders)
     inside = len(calls) - sum(operation.name not in _QUEUE_KINDS for operation in found)
     if inside:
         raise EmulatorError("mutation.in_expressions", count=inside)

@@ -21,7 +21,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ..diagnostics import Reason, Why
 from ..passes.ir.indexing import evaluate
 from ..passes.ir.kernels import kernels_of, thread_tag
-from ..passes.ir.nodes import const_int, substitute, variables, walk
+from ..passes.ir.nodes import collect, const_int, substitute, variables
 from .arrays import Array
 
 Block: TypeAlias = "tuple[int, int, int]"
@@ -256,8 +256,7 @@ class _Reader:
             self._shapes[name] = shape
 
     def _loads(self, expr: Any, scope: _Scope) -> None:
-        calls: list[Any] = []
-        walk(expr, ir.Call, calls.append)
+        calls = collect(expr, ir.Call)
         for call in calls:
             taken = [arg for arg in call.args if arg in self._names or _is_pointer_to(arg)]
             name = str(getattr(call.op, "name", call.op))
@@ -265,8 +264,7 @@ class _Reader:
                 reached = [self._names[v] for v in variables(list(call.args)) if v in self._names]
                 if reached:
                     raise UnknownError(Reason("ownership.pointer", buffer=reached[0]))
-        loads: list[Any] = []
-        walk(expr, ir.TensorLoad, loads.append)
+        loads = collect(expr, ir.TensorLoad)
         for load in loads:
             self._keep(load.source, load.indices, False, scope)
 

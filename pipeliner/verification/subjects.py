@@ -23,7 +23,7 @@ from ..instructions.table import multiplied_by
 from ..kernel.compiled import Kernel, as_module, only_function
 from ..kernel.cuda_lines import lines_when_asked
 from ..passes.ir.marks import is_marked
-from ..passes.ir.nodes import const_int, walk
+from ..passes.ir.nodes import collect, const_int, walk
 from ..plan import KernelPlan
 
 GivenInputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
@@ -214,8 +214,7 @@ def _calls(lowered: Any) -> Iterator[str]:
     """Names of what device functions call."""
     for func in lowered.functions.values():
         if is_device_function(func):
-            calls: list[Any] = []
-            walk(func.body, ir.Call, calls.append)
+            calls = collect(func.body, ir.Call)
             for call in calls:
                 yield str(getattr(call.op, "name", call.op))
                 if call.args and hasattr(call.args[0], "value"):
