@@ -33,7 +33,7 @@ test quick: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV)  ## all tests that this machine can run
 	$(PY) -m pytest -q -n $(JOBS) --dist worksteal
 
-quick: $(DEV)  ## passes, cost model, choice and emulator: what takes no nvcc and no ten seconds
+quick: $(DEV)  ## passes, cost model, choice and emulator: what takes no nvcc and no three seconds
 	$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not nvcc and not slow" tests/passes tests/cost tests/emulator
 
 verify-all: $(DEV)  ## all cases of tests, all options, 10^4 random programs of each kind: hours; SHARD=2/8 does a part

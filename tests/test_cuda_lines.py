@@ -99,6 +99,7 @@ def expected(stmt: Any) -> str | None:
     return known.get(name)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_statement_has_the_line_that_is_printed_for_it(name: str) -> None:
     kernel = KERNELS[name]()

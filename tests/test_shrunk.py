@@ -61,6 +61,7 @@ def made(spec: Spec, target: str, tile: Tile | None = None) -> tuple[Kernel, Shr
     return kernel, shrunk(spec, cut, kernel)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_plan_stays_and_extents_shrink(name: str) -> None:
     spec, target = WORKLOADS[name]

@@ -43,6 +43,7 @@ def planned(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.part(2)
 @pytest.mark.parametrize(("spec", "machine"), CASES)
 def test_what_is_left_out_would_not_have_been_chosen(planned, monkeypatch, spec, machine):

@@ -14,6 +14,8 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from pipeliner.bench.suites import suite
 from pipeliner.machine import H100
 from pipeliner.plan.request import Request
@@ -102,6 +104,7 @@ def boxed():
     return found
 
 
+@pytest.mark.slow
 def test_of_boxes_of_pixels_the_chosen_tile_is_as_fast_as_any_measured():
     """Of all tiles that are compared the choice is one that was timed, and within 2.1 % of best."""
     for layer, timed in boxed().items():

@@ -124,6 +124,8 @@ def test_every_synchronising_statement_has_a_mutant():
     assert len(mutants.names(lowered(BASE), synchronises)) == len(WITHOUT)
 
 
+@pytest.mark.part(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("timing", ["late", "early"])
 @pytest.mark.parametrize("number", range(len(WITHOUT)))
 def test_no_synchronising_statement_can_go(number, timing):

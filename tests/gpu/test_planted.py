@@ -11,6 +11,7 @@ from .planted import CROSSING, DEFECTS, planted, whole
 SHOWS = {"barrier": "__syncthreads()", "wait": "wait_group", "slot": "buf_dyn_shmem"}
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("name", "kind"), DEFECTS)
 def test_the_cuda_differs_where_the_defect_is(name: str, kind: str) -> None:
     before = whole(name, "sm_90").cuda.splitlines()

@@ -16,6 +16,7 @@ from pipeliner.targets import cuda_target
 from tests.refusals import refused
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("kind", ["gemm", "conv"])
 def test_every_workload_has_a_grid_of_at_most_so_many(kind, dtype) -> None:

@@ -218,6 +218,7 @@ LONG = Gemm(64, 64, 16384)
 DEPTHWISE = conv2d(1, 8, 8, 32, 32, 3, 3, pad=1, groups=32)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     "spec",
     [LONG, conv2d(8, 14, 14, 64, 64, 3, 3, pad=1, layout="NCHW")],

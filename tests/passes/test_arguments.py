@@ -180,6 +180,7 @@ def test_a_last_tile_that_is_written_is_not_read_again(name: str) -> None:
         pipeliner.build(func, "sm_80", plan=edited)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", APART)
 def test_overlap_that_changes_the_result_is_an_error(name: str) -> None:
     kernel = pipeliner.build(function(APART[name]), "sm_80")

@@ -110,6 +110,7 @@ def test_behind_a_matmul_it_has_its_threads(target: str) -> None:
     np.testing.assert_array_equal(out["E"], 2 * (product + product[:, ::-1])[:16])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["a100", "h100"])
 def test_its_missing_barriers_are_seen(target: str) -> None:
     kernel = pipeliner.build(behind_a_matmul, target)

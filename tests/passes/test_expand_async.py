@@ -81,6 +81,7 @@ def calls(func: Any, name: str) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.integers(0, 4), min_size=4, max_size=4),

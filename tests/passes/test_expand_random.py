@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,7 @@ def test_static_trip_count(case: tuple[Loop, list[int], list[int]], epilogue: An
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
 @SLOW
 @given(loops(), st.integers(1, 5), st.sampled_from([None, 0, 1, 3, 7]))
 def test_schedules_that_modulo_finds(loop: Loop, depth: int, n: int | None) -> None:

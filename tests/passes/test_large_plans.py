@@ -38,6 +38,7 @@ def numbers(at: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield (*path, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mma.sync", "through registers", "ping-pong", "streaming"])
 def test_a_large_number_is_refused_at_once(name: str) -> None:
     known, target = ready(name), SUBJECTS[name].target

@@ -58,6 +58,7 @@ def test_right_and_every_wait_is_needed(
         assert {"before-predecessor", "never-waited"} <= {h.kind for h in broken.hazards}
 
 
+@pytest.mark.slow
 @pytest.mark.part(2)
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:

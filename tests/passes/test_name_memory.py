@@ -204,6 +204,8 @@ SHARED = {
 }
 
 
+@pytest.mark.part(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"depth": 1}, {"depth": 3}], ids=str)
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("view", SHARED)

@@ -158,6 +158,7 @@ REFUSED: dict[str, tuple[Edit, Told]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["auto", "edited"])
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_field_that_is_wrong_is_refused_whoever_wrote_it(name: str, source: str) -> None:
@@ -170,6 +171,7 @@ def test_a_field_that_is_wrong_is_refused_whoever_wrote_it(name: str, source: st
     assert len(str(err.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_plan_handed_back_is_the_same_kernel(name: str) -> None:
     known = ready(name)
@@ -234,6 +236,7 @@ def test_what_is_no_plan_is_said_to_be_none(text: str, code: str) -> None:
     assert len(str(err.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [8, 4, 2])
 @pytest.mark.parametrize("name", ["mma.sync", "through registers", "wgmma, cp.async"])
 def test_fewer_bytes_at_once_are_had(name: str, width: int) -> None:

@@ -34,12 +34,14 @@ def test_what_stands_beside_a_matmul_is_no_reason_to_refuse_it(kind: str, target
     assert all("mma" in matmul.instruction for matmul in plan.matmuls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
 @pytest.mark.parametrize("kind", ["condition", "scatter", "row maxima"])
 def test_types_that_other_instructions_multiply(kind: str, dtype: str) -> None:
     check(Case(kind, dtype, (64, 32, 32)), "h100")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tile_that_no_instruction_holds_is_shared_out_over_threads(kind: str) -> None:
     plan = check(Case(kind, "float16", (20, 12, 8)), "h100")

@@ -105,6 +105,7 @@ def test_no_more_slots_are_planned_than_copies_can_reach(where: str, target: str
     assert f"predicted {kernel.plan.predicted_us:.1f} us" in explain(kernel.plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["a100", "h100"])
 def test_a_loop_that_overlaps_nothing_is_not_called_pipelined(target: str) -> None:
     kernel = pipeliner.build(program(_POLL, "", _SUM, ""), target)

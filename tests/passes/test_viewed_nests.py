@@ -161,6 +161,7 @@ def test_in_a_loop_that_is_repeated() -> None:
     assert not says("mapped.by_one", notes(kernel))
 
 
+@pytest.mark.slow
 def test_what_a_view_of_global_memory_reads_is_behind_a_barrier() -> None:
     """Before, bytes were read through the view while other threads still wrote them."""
     func = from_source("""

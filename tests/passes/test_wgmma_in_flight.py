@@ -249,6 +249,7 @@ def test_an_edited_plan_that_is_illegal_is_refused(
     assert "\n" not in str(err.value)
 
 
+@pytest.mark.slow
 def test_the_emulator_sees_copies_a_tile_further_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same plan, had nothing refused it: what is overwritten is still being read."""
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4))

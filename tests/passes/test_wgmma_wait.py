@@ -81,6 +81,7 @@ def test_what_may_be_overwritten_is_known_by_the_wait() -> None:
         pipeliner.pipeline(schedule_gemm(GEMM, GemmTile(128, 64, 64)), "h100", plan=_shallow(func))
 
 
+@pytest.mark.slow
 def test_the_emulator_sees_a_copy_to_a_slot_that_wgmma_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

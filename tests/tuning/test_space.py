@@ -125,6 +125,7 @@ def test_what_cannot_be_tiled_is_refused():
         space(Gemm(64, 64, 64), cramped)
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("spec", "tile", "others"),
     [

@@ -228,6 +228,7 @@ def test_interrupted_it_keeps_what_it_has_and_goes_on_from_there(db):
     assert len(set(tried)) == len(tried) == TRIALS
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("spec", [Gemm(256, 128, 128), conv2d(1, 8, 8, 32, 32, 3, 3)], ids=str)
 def test_with_the_real_compiler_and_the_emulator(db, spec):
     """Processes compile each candidate, and the emulator runs a small one of it first."""

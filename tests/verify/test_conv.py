@@ -90,6 +90,7 @@ def test_a_depthwise_convolution_loads_ahead_into_registers(conv):
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("target", "instruction"), [("sm_80", "auto"), ("sm_90", "mma")], ids=["sm_80", "sm_90"]
 )
