@@ -258,6 +258,23 @@ def _best(found: list[ComparedTile], machine: Machine) -> ComparedTile:
     return max(equal, key=lambda one: (one.depth, one.box, -one.us))
 
 
+def why_not_fastest(chosen: GemmTile, found: list[ComparedTile], machine: Machine) -> Reason | None:
+    """The tie-break by which ``chosen`` is taken of ``found``; None: it is the fastest.
+
+    Rasterisation makes no difference here.
+    """
+    alike = [one for one in found if replace(one.tile, raster_group=chosen.raster_group) == chosen]
+    fastest = min(found, key=lambda one: one.us, default=None)
+    if not alike or fastest is None or min(one.us for one in alike) <= fastest.us:
+        return None
+    same_outputs = (fastest.tile.m, fastest.tile.n) == (chosen.m, chosen.n)
+    one_wave = fastest.ctas <= machine.sms and fastest.tile.persistent is None and not same_outputs
+    other = (fastest.tile.m, fastest.tile.n, fastest.tile.k)
+    if one_wave:
+        return Reason("tile.same_wave", other=other, us=fastest.us, percent=SAME_WAVE)
+    return Reason("tile.same_time", other=other, us=fastest.us, percent=SAME_TIME)
+
+
 def _thrift(one: ComparedTile) -> tuple[int, float]:
     """CTAs, and multiply-adds for each element that they copy."""
     m, n = one.tile.m, one.tile.n

@@ -20,7 +20,7 @@ from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, versions_key, workload_key
 from pipeliner.schedules import Gemm, GemmTile, conv2d, default_tile, schedule_conv, schedule_gemm
 from pipeliner.schedules.choice import SAME_TIME
-from tests.refusals import refused
+from tests.refusals import refused, the
 
 ROOT = Path(__file__).parents[1]
 
@@ -57,6 +57,21 @@ def test_depths_and_candidates_mark_what_the_plan_has():
     assert (taken.consumers, taken.cluster, taken.slots) == ("cooperative", 1, str(depth))
     assert taken.us == plan.predicted_us
     assert plan.ping_pong_groups == 1
+
+
+@pytest.mark.parametrize(
+    ("gemm", "code"),
+    [(Gemm(1024, 1000, 2048), "tile.same_time"), (Gemm(256, 256, 65536), "tile.same_wave")],
+    ids=str,
+)
+def test_a_tile_that_is_not_the_fastest_says_by_which_tie_break_it_is_taken(gemm, code):
+    _, found = of_gemm(gemm, "h100", H100)
+    (chosen,) = [option for option in found.tiles if option.chosen]
+    fastest = found.tiles[0]
+    said = the(code, [chosen.why])
+    assert (said["other"], said["us"]) == ((fastest.m, fastest.n, fastest.k), fastest.us)
+    assert fastest.us < chosen.us <= fastest.us * (1 + said["percent"]) * (1 + SAME_TIME)
+    assert not any(option.why for option in found.tiles if not option.chosen)
 
 
 def test_parts_of_the_reduction_are_compared():

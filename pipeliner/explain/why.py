@@ -15,7 +15,7 @@ from ..machine import Machine, machine_for
 from ..plan import KernelPlan
 from ..plan.request import INSTRUCTIONS, Request
 from ..records.measured import Measured, measured
-from ..schedules.choice import ComparedTile, compare_tiles
+from ..schedules.choice import ComparedTile, compare_tiles, why_not_fastest
 from ..schedules.tiles import ConvTile, GemmTile
 from ..schedules.workloads import Spec
 from ..space.alternatives import (
@@ -46,6 +46,8 @@ class TileOption:
     us: float
     chosen: bool = False
     measured_us: float | None = None
+    why: Why = ""
+    """The tie-break by which it is chosen, where another one is predicted to be faster."""
 
     @property
     def text(self) -> str:
@@ -167,7 +169,11 @@ def _with_tiles(
             continue
         best.append((name, _option(min((*whole, *parts), key=lambda one: one.us), tile)))
     whole, parts = compare_tiles(spec, machine, request.instruction, splits)
-    options = _ranked([*whole, *parts], tile)
+    tie = why_not_fastest(tile, parts if tile.splits > 1 else whole, machine)
+    options = [
+        replace(option, why=tie or "") if option.chosen else option
+        for option in _ranked([*whole, *parts], tile)
+    ]
     if not any(option.chosen for option in options):
         options = [*options, replace(_tile_option(tile, plan.predicted_us), chosen=True)]
     shown = [option for at, option in enumerate(options) if at < SHOWN_TILES or option.chosen]

@@ -155,6 +155,7 @@ def _tiles(options: tuple[TileOption, ...]) -> None:
         headers = (*headers, "measured")
         rows = [(*row, _us(option.measured_us)) for row, option in zip(rows, options)]
     console.print_table(headers, rows, numeric=len(headers) - 1)
+    _reasons((option.text, option.why) for option in options)
 
 
 def _reasons(named: Iterable[tuple[str, Why]]) -> None:

@@ -14,6 +14,14 @@ SENTENCES: Final = {
     "tile.depthwise": "cannot schedule '{workload}' channel by channel: expected a convolution",
     "tile.batch": "cannot give each output of '{workload}' a thread: it is a batch",
     "tile.batch_axes": ("cannot launch {count} independent matmuls: gridDim.z is at most {most}"),
+    "tile.same_time": (
+        "counts as fast as {other:by}, {us:.1f} us (within {percent:.1%}): with mbarriers, and its "
+        "rings are as deep and its stores as wide as those of any such tile"
+    ),
+    "tile.same_wave": (
+        "counts as fast as {other:by}, {us:.1f} us (within {percent:.1%}): CTAs are one wave, and "
+        "of such tiles this one computes and copies least"
+    ),
     "split.few_tiles": (
         "cannot split the reduction of '{workload}' into {splits}: it has {tiles:count tile} of "
         "{size}"
