@@ -22,7 +22,7 @@ from pipeliner.schedules.tiles import Tile
 from pipeliner.schedules.workloads import Spec
 from pipeliner.verification.compared import compare
 from pipeliner.verification.ownership import Owned, Ownership, ownership
-from pipeliner.verification.sampling import parsed, sample
+from pipeliner.verification.sampling import Sample, in_turn, parsed, sample
 from pipeliner.verification.tolerance import Equal
 
 from .refusals import refused, says, the
@@ -171,6 +171,36 @@ def test_the_first_the_last_ragged_ones_and_some_at_random() -> None:
     assert sample(None, whole, seed=4) != chosen
     assert the("sample.clusters", [sample("auto", whole, 3, cluster=2).said])["cluster"] == 2
     assert sample("all", whole, 3).blocks is None
+
+
+def test_warps_of_each_cta_are_interleaved_in_some_run() -> None:
+    blocks = tuple((x, 0, 0) for x in (0, 1, 4, 5, 10, 11, 20, 21))
+    chosen = Sample({0: blocks}, Reason("sample.all"))
+    assert in_turn(chosen, 0, turns=1) == {}
+    for turns, cluster in ((3, 1), (3, 2), (9, 1)):
+        loud = [set(blocks) - set(in_turn(chosen, t, turns, cluster)[0]) for t in range(turns)]
+        assert all(loud)
+        assert set().union(*loud) == set(blocks)
+        assert (
+            {(x ^ 1, y, z) for x, y, z in loud[0]} == loud[0] if cluster == 2 else len(loud[0]) < 4
+        )
+    calm = Sample({0: blocks}, Reason("sample.all"), in_step={0: blocks[:4]})
+    assert set(in_turn(calm, 1, 2)[0]) == {*blocks[:4], blocks[4], blocks[6]}
+    asked = Sample({0: blocks}, Reason("sample.all"), asked={0: blocks})
+    assert in_turn(asked, 0, turns=3) == {}
+
+
+def test_the_verdict_says_which_warps_went_in_step() -> None:
+    verdict = pipeliner.verify(grid_of("C[i] = A[i]"), target="a100")
+    assert verdict.ok
+    ((kernel, ran),) = verdict.ctas.items()
+    first, *others = verdict.runs
+    assert (first.order, first.in_step) == ("lockstep", {})
+    loud = [set(ran) - set(run.in_step[kernel]) for run in others]
+    assert set().union(*loud) == set(ran)
+    assert [len(some) for some in loud] == [2, 1, 1]
+    whole = pipeliner.verify(grid_of("C[i] = A[i]"), target="a100", blocks=ran)
+    assert [run.in_step for run in whole.runs] == [{}] * len(whole.runs)
 
 
 def test_few_ctas_are_all_run() -> None:

@@ -21,7 +21,7 @@ from .base.requests import Program
 from .blame import Blame, Lines, with_arena
 from .engine.machine import Cluster, Cta, HazardLog, Stopped
 from .engine.residents import Resident, room_for, run_together
-from .engine.scheduler import ORDERS, Scheduler
+from .engine.scheduler import LOCKSTEP, ORDERS, Scheduler
 from .engine.thread_group import ThreadGroup
 from .launch.arguments import bind_arguments
 from .launch.global_uses import watch
@@ -242,8 +242,8 @@ def _run_kernel(
             )
             order = mode.order
             if all(block in calm for _, block in members):
-                order = "lockstep"
-            entry = kernel.code.in_step if order == "lockstep" else kernel.code.interleaved
+                order = LOCKSTEP
+            entry = kernel.code.in_step if order == LOCKSTEP else kernel.code.interleaved
             programs: list[tuple[Cta, Array, Program]] = []
             for place, block in members:
                 cta = Cta(
@@ -258,7 +258,7 @@ def _run_kernel(
                     dependent=launch.dependent,
                     buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
                 )
-                whole = order == "lockstep" and not kernel.by_warp
+                whole = order == LOCKSTEP and not kernel.by_warp
                 for group in _thread_groups(cta, dims, whole=whole):
                     program = entry(group, args, block, dynamic, mode.variant)
                     programs.append((cta, group.tids, program))

@@ -22,15 +22,16 @@ from ..diagnostics import Reason, Why
 from ..emulator import Emulation, emulate
 from ..emulator.base.report import CudaLine
 from ..emulator.emulate import Programs
-from ..emulator.engine.scheduler import ORDERS
+from ..emulator.engine.scheduler import LOCKSTEP, ORDERS
 from ..emulator.launch.arguments import bind_arguments
 from ..emulator.launch.host import run_host
 from ..emulator.units.cp_async import TIMINGS
 from ..errors import WorkloadError
+from ..verification.accessed import Block
 from ..verification.accuracy import equal
-from ..verification.sampling import ALL_CTAS, Sample, sample
+from ..verification.sampling import ALL_CTAS, Sample, in_turn, sample
 from ..verification.subjects import GivenInputs, Subject, arguments, subject_of
-from ..verification.verdict import cluster_of, owned_by, paired, verify
+from ..verification.verdict import owned_by, paired, verify
 from .equivalence import equivalent
 from .mutants import Mutant, device_functions, is_planned, mutants, mutated
 from .needless import needless
@@ -319,11 +320,18 @@ class _Host:
             order=order,
             seed=self.seed,
             blocks=self.chosen.blocks,
-            in_step=self.chosen.in_step,
+            in_step=self._in_step(mode),
             programs=broken.programs,
             variant=broken.variant,
             only_first=True,
         )
+
+    def _in_step(self, mode: tuple[str, str]) -> Mapping[int, Iterable[Block]]:
+        """The CTAs that do not interleave their warps: the others do in some mode."""
+        turns = [each for each in self.modes if each[1] != LOCKSTEP]
+        if mode not in turns:
+            return {}
+        return in_turn(self.chosen, turns.index(mode), len(turns), self.subject.cluster)
 
     def _cause(self, outcome: Emulation) -> Why:
         if outcome.hazards:
@@ -346,7 +354,7 @@ def _chosen(subject: Subject, arrays: Mapping[str, Any], seed: int) -> Sample:
     if len(launches) > 1:
         names = subject.kernels
         owned = owned_by(subject, arrays, None, len(names))
-        return sample(None, owned, seed, cluster_of(subject), names)
+        return sample(None, owned, seed, subject.cluster, names)
     for launch in launches:
         x, y, z = (launch.extent(f"blockIdx.{axis}") for axis in "xyz")
         if x * y * z > 2:

@@ -84,6 +84,29 @@ def sample(
     return Sample({0: _blocks(kernel, chosen)}, said, _between(kernel))
 
 
+def in_turn(
+    chosen: Sample, turn: int, turns: int, cluster: int = 1
+) -> dict[int, tuple[Block, ...]]:
+    """The CTAs whose warps go in step in one of the ``turns`` runs that interleave warps.
+
+    Of a sample that was not asked for, each CTA is interleaved in one of these at least, with its
+    cluster: the judgement is the same in any order.
+    """
+    found = dict(chosen.in_step)
+    if chosen.asked or turns < 2:
+        return found
+
+    def first(block: Block) -> Block:
+        return block[0] - block[0] % cluster, block[1], block[2]
+
+    for at, blocks in (chosen.blocks or {}).items():
+        calm = {first(block) for block in found.get(at, ())}
+        clusters = [one for one in dict.fromkeys(map(first, blocks)) if one not in calm]
+        mine = clusters[turn::turns] or clusters[:1]
+        found[at] = tuple(block for block in blocks if first(block) not in mine)
+    return found
+
+
 def _of_several(
     owned: Owned,
     seed: int,

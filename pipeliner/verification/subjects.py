@@ -56,6 +56,11 @@ class Subject:
         functions = self.lowered.functions.values()
         return kernel_names(next(f for f in functions if not is_device_function(f)))
 
+    @property
+    def cluster(self) -> int:
+        """How many CTAs of its kernels are a cluster, as far as a plan says."""
+        return 1 if self.plan is None else self.plan.cluster
+
 
 def subject_of(func: Any, target: Any = None) -> Subject:
     """What ``verify`` runs for ``func``."""

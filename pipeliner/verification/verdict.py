@@ -8,10 +8,9 @@ not meet, some are run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,39 +22,16 @@ from ..errors import WorkloadError
 from ..kernel.compiled import Kernel
 from .accessed import Block
 from .accuracy import poisoned, workload_bounds
-from .arrays import Array
 from .compared import Compared, compare
 from .magnitudes import magnitude_rule
 from .ownership import Owned, ownership
+from .runs import AdversarialRuns, OnProgress, Outputs, Run
 from .sampling import ALL, ALL_CTAS, Sample, sample
 from .subjects import GivenInputs, Subject, arguments, has_atomics, has_same_sums, subject_of
 from .tolerance import AbsoluteBounds, Asked, Equal, Tolerance, asked
 
 if TYPE_CHECKING:
     from ..schedules.workloads import Spec
-
-Outputs: TypeAlias = "Mapping[str, Array]"
-"""Arrays by the name of their parameter."""
-
-OnProgress: TypeAlias = "Callable[[str, int, int], None]"
-"""Told what runs, how many CTAs of it have, and how many will."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One execution: when copies landed, how warps were interleaved, and what came of it."""
-
-    timing: str
-    order: str
-    worst: float
-    hazards: tuple[Hazard, ...]
-    seconds: float
-    notes: tuple[Why, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether every element is right and nothing was objected to."""
-        return self.worst <= 1 and not self.hazards
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +163,8 @@ def verify(
     arrays = arguments(subject.function, inputs, seed, integers=integers, extents=extents)
     names = subject.kernels
     owned = owned_by(subject, arrays, blocks, len(names))
-    chosen = sample(blocks, owned, seed, cluster_of(subject), names)
-    runner = _Runner(subject, arrays, chosen, seed, progress)
+    chosen = sample(blocks, owned, seed, subject.cluster, names)
+    runner = AdversarialRuns(subject, arrays, chosen, seed, progress)
     against, wanted, rule = _reference(runner, reference, asked(tolerance), integers=integers)
 
     def judge(outcome: Emulation) -> Compared:
@@ -244,7 +220,7 @@ def verify_workload(
     def judge(outcome: Emulation) -> Compared:
         return compare(taken, arrays, {name: exact}, outcome.outputs, Owned())
 
-    runner = _Runner(subject, arrays, Sample(None, ALL_CTAS), seed, progress)
+    runner = AdversarialRuns(subject, arrays, Sample(None, ALL_CTAS), seed, progress)
     runs, outputs = runner.run(paired(timings, orders), judge)
     return Verdict(spec.name, Reason("verification.exact"), runs, outputs, rule.said)
 
@@ -267,11 +243,6 @@ def partial_sums_of(subject: Subject) -> int:
     )
 
 
-def cluster_of(subject: Subject) -> int:
-    """How many CTAs of its kernels are a cluster, as far as a plan says."""
-    return 1 if subject.plan is None else subject.plan.cluster
-
-
 def owned_by(subject: Subject, arrays: Mapping[str, Any], blocks: Any, count: int) -> Owned:
     """Which CTA of each of ``count`` kernels writes what, where that matters."""
     if blocks == ALL:
@@ -285,76 +256,12 @@ def owned_by(subject: Subject, arrays: Mapping[str, Any], blocks: Any, count: in
     return found
 
 
-class _Runner:
-    """Runs a subject on the chosen CTAs."""
-
-    def __init__(
-        self,
-        subject: Subject,
-        arrays: Mapping[str, Any],
-        chosen: Sample,
-        seed: int,
-        progress: OnProgress | None,
-    ) -> None:
-        self.subject = subject
-        self.arrays = arrays
-        self._chosen = chosen
-        self._seed = seed
-        self._progress = progress
-
-    def run(
-        self, modes: Sequence[tuple[str, str]], judge: Callable[[Emulation], Compared]
-    ) -> tuple[tuple[Run, ...], Outputs]:
-        """Return every run, and the outputs of the first; WorkloadError: there is no such CTA."""
-        runs: list[Run] = []
-        first: Outputs = {}
-        for number, (timing, order) in enumerate(modes, 1):
-            begun = time.perf_counter()
-            outcome = self.once(
-                self.subject.emulate,
-                f"run {number} of {len(modes)}, copies {timing}, warps {order}",
-                timing=timing,
-                order=order,
-            )
-            self._check_asked(outcome)
-            first = first or outcome.outputs
-            found = judge(outcome)
-            seconds = time.perf_counter() - begun
-            runs.append(Run(timing, order, found.worst, outcome.hazards, seconds, found.notes))
-        return tuple(runs), first
-
-    def once(
-        self,
-        run: Callable[..., Emulation],
-        what: str,
-        arrays: Sequence[Any] | None = None,
-        **options: Any,
-    ) -> Emulation:
-        """Run anything on the chosen CTAs."""
-        told = self._progress
-        if told is not None:
-            options["progress"] = lambda done, total: told(what, done, total)
-        values = list(self.arrays.values()) if arrays is None else arrays
-        some, in_step = self._chosen.blocks, self._chosen.in_step
-        return run(*values, blocks=some, in_step=in_step, seed=self._seed, **options)
-
-    def _check_asked(self, outcome: Emulation) -> None:
-        for number, blocks in self._chosen.asked.items():
-            ran = self.ran(outcome)[number]
-            missing = [block for block in blocks if block not in ran]
-            if missing:
-                raise WorkloadError("verification.no_cta", block=tuple(missing[0]))
-
-    def ran(self, outcome: Emulation) -> list[set[Block]]:
-        """The CTAs of each kernel that a run has run."""
-        found: dict[str, set[Block]] = {name: set() for name in self.subject.kernels}
-        for stats in outcome.stats:
-            found[stats.kernel].add(stats.block)
-        return list(found.values())
-
-
 def _reference(
-    runner: _Runner, reference: Callable[..., Any] | None, rule: Tolerance | None, *, integers: bool
+    runner: AdversarialRuns,
+    reference: Callable[..., Any] | None,
+    rule: Tolerance | None,
+    *,
+    integers: bool,
 ) -> tuple[Reason, Outputs, Tolerance]:
     """Return what outputs are compared with, also as arrays (none: the first run), and how."""
     subject, arrays = runner.subject, runner.arrays
@@ -391,7 +298,7 @@ def _shaped(name: str, want: Any, arrays: Mapping[str, Any]) -> Any:
     return found
 
 
-def _bounded(runner: _Runner, wanted: Outputs) -> Tolerance:
+def _bounded(runner: AdversarialRuns, wanted: Outputs) -> Tolerance:
     """Return what rounding may make of each element, by the magnitudes of its summands."""
     subject = runner.subject
 

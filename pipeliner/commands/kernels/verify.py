@@ -148,8 +148,10 @@ def print_verdict(verdict: Verdict) -> None:
     for line in _ctas(verdict):
         print(f"  ran {line}")
     for ran in verdict.runs:
+        calm = sum(map(len, ran.in_step.values()))
+        order = ran.order + (f" (in {calm} CTAs lockstep)" if calm else "")
         print(
-            f"  copies {ran.timing}, warps {ran.order}: {'right' if ran.ok else 'WRONG'}, "
+            f"  copies {ran.timing}, warps {order}: {'right' if ran.ok else 'WRONG'}, "
             f"error {ran.worst:.2f}, {len(ran.hazards)} hazards, {ran.seconds:.1f} s"
         )
 
@@ -191,6 +193,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
             {
                 "timing": ran.timing,
                 "order": ran.order,
+                "in_step": {name: list(blocks) for name, blocks in ran.in_step.items()},
                 "worst": ran.worst,
                 "hazards": len(ran.hazards),
                 "seconds": round(ran.seconds, 3),

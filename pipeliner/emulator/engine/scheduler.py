@@ -15,7 +15,10 @@ from .machine import Cluster, Cta
 
 Array = np.ndarray[Any, Any]
 
-ORDERS: Final = ("lockstep", "round-robin", "reversed", "random")
+LOCKSTEP: Final = "lockstep"
+"""The order that interleaves nothing that need not be."""
+
+ORDERS: Final = (LOCKSTEP, "round-robin", "reversed", "random")
 """How the warps of a cluster are interleaved."""
 
 _LISTED_WAITS: Final = 6
@@ -80,7 +83,7 @@ class Scheduler:
             _Task(p, cta, i, tids) for i, (cta, tids, p) in enumerate(programs)
         ]
         self._pick: Callable[[], int] = {
-            "lockstep": lambda: 0,
+            LOCKSTEP: lambda: 0,
             "round-robin": lambda: 0,
             "reversed": lambda: max(range(len(self._ready)), key=lambda i: self._ready[i].number),
             "random": lambda: int(rng.integers(len(self._ready))),
