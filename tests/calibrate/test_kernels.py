@@ -8,6 +8,7 @@ import pytest
 
 from pipeliner.calibrate import probes
 from pipeliner.calibrate.measure import PIPELINE
+from pipeliner.calibrate.probes import Probe
 from pipeliner.kernel.compiled import compile_kernel
 from pipeliner.machine import GTX_1080_TI, H100, MACHINES, T4
 from pipeliner.targets import cuda_target
@@ -62,11 +63,12 @@ def test_a_gpu_is_asked_what_it_can_answer(machine) -> None:
     assert sum(name.startswith("mma.sync") for name in names) == len(machine.mmas)
 
 
+@pytest.mark.part(4)
 @pytest.mark.nvcc
-def test_the_oldest_machine_that_nvcc_knows_compiles_its_kernels() -> None:
-    for probe in probes(GTX_1080_TI):
-        for run in probe.runs[:1]:
-            assert compile_kernel(run.make(), cuda_target("sm_75"), PIPELINE).resources.registers
+@pytest.mark.parametrize("probe", [*probes(GTX_1080_TI)], ids=lambda probe: probe.name)
+def test_the_oldest_machine_that_nvcc_knows_compiles_its_kernels(probe: Probe) -> None:
+    for run in probe.runs[:1]:
+        assert compile_kernel(run.make(), cuda_target("sm_75"), PIPELINE).resources.registers
 
 
 @pytest.mark.part(2)

@@ -83,6 +83,7 @@ def test_result_is_right(case: Case) -> None:
     assert_right(emulation, truth, case.tolerance)
 
 
+@pytest.mark.part(2)
 @every_case
 def test_result_is_right_when_copies_land_early(case: Case) -> None:
     inputs, truth = inputs_and_truth(case)

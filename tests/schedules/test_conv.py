@@ -76,6 +76,7 @@ def test_any_window_computes_the_convolution(data):
     check(grad, schedule_conv(grad, ConvTile(8, 8, 4, fold=rows)))
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("case", CASES)
 def test_tiles_are_exact_and_live_inside_the_reduction(case):
     """TVM's compaction makes them many times too large where it cannot see what an index spans."""
@@ -101,6 +102,7 @@ def test_tiles_are_exact_and_live_inside_the_reduction(case):
     assert {str(f.thread_binding.thread_tag) for f in bound} <= {"blockIdx.x", "blockIdx.z"}
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("case", [case for case in CASES if case != "one pixel"])
 def test_the_closed_form_is_what_recognition_finds(case):
     spec, tile = CASES[case]

@@ -88,6 +88,7 @@ def test_of_products_whose_rows_are_counted_at_run_time(case):
     assert check(spec, tile, found=replace(found, grid=kernel_info(spec, tile).grid))
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_of_convolutions(case):
     assert check(*CONVOLUTIONS[case])

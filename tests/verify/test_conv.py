@@ -53,7 +53,7 @@ def slots(target):
     return 2 if target == "sm_80" else "auto"
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_convolution_is_right(case):
     spec, tile = CASES[case]
@@ -68,6 +68,7 @@ def test_every_pair_of_options_computes_the_convolution(case):
     check(case.spec(), case.kernel_of())
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     "conv",
     [
@@ -109,6 +110,7 @@ WAYS = {"rn50 1x1": "tma", "unet": "tma (window)"}
 """How pixels come that are a box: of the matrix that they are, or of the image."""
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", LAYERS)
 def test_warpgroups_multiply_layers_that_a_producer_warp_copies(name):
     plan = pipeliner.plan_of(pipelined(LAYERS[name], "sm_90"))

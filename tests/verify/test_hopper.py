@@ -209,7 +209,7 @@ def test_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel, m)
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("ctas", [1, 2, 3])

@@ -61,6 +61,7 @@ def test_every_slot_of_the_steady_state_is_shifted() -> None:
     assert {mutant.what.partition("[")[0] for mutant in uses} == rings == {"A_shared", "B_shared"}
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: "-".join(how.values()))
 def test_every_mutant_of_a_gemm_dies(how: dict[str, str]) -> None:
     depth = 3 if how["instruction"] == "mma" else 2
@@ -100,6 +101,7 @@ def test_every_index_of_a_ring_in_registers_is_shifted(name: str, depth: int) ->
         assert len(shifted) == len(uses) >= 2 * depth
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_mutant_of_a_ring_in_registers_dies(name: str, depth: int) -> None:
