@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from .dtypes import is_float
+from .dtypes import is_float, largest_of_byte
 
 Value = Any
 """A Python int, a numpy scalar or an array."""
@@ -98,8 +98,8 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
         inside = np.clip(wide, float(info.min), float(info.max))
         out = np.where(wide >= float(info.max), info.max, inside.astype(dtype))
         return out.astype(dtype)
-    if dtype.name in ("float8_e4m3fn", "float8_e5m2") and is_float(value.dtype.name):
-        limit = 448.0 if dtype.name == "float8_e4m3fn" else 57344.0
+    if dtype.itemsize == 1 and is_float(dtype.name) and is_float(value.dtype.name):
+        limit = largest_of_byte(dtype)
         value = np.clip(value.astype(np.float32), -limit, limit)
     return value.astype(dtype)
 

@@ -77,6 +77,13 @@ def is_float(name: str) -> bool:
     return name.startswith(("float", "bfloat"))
 
 
+@cache
+def largest_of_byte(dtype: np.dtype[Any]) -> float:
+    """The largest finite value of a dtype of one byte."""
+    values = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+    return float(values[np.isfinite(values)].max())
+
+
 def poison(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Return an array of poisoned memory."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

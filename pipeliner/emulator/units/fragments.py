@@ -103,23 +103,16 @@ def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
     )
 
 
-_SPELLINGS: Final = {
-    "fp16": "f16",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int8": "s8",
-    "uint8": "u8",
-    "fp32": "f32",
-    "float32": "f32",
-    "int32": "s32",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
+_TRUNCATED: Final = "tf32"
+_PTX_NAMES: Final = {
+    dtype: name for name, dtype in reversed(PTX_TYPES.items()) if name != _TRUNCATED
 }
-"""What TVM's intrinsics call a type, and PTX."""
+"""PTX's name of each dtype: the first that is listed of several."""
 
 
 def _canonical(name: str) -> str:
-    return _SPELLINGS.get(name, name)
+    """Return PTX's name of a type that an intrinsic of TVM may spell in another way."""
+    return name if name == _TRUNCATED else _PTX_NAMES.get(PTX_TYPES.get(name, name), name)
 
 
 def accumulator_positions() -> Array:
