@@ -26,7 +26,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ...diagnostics import Reason
 from ..ir.calls import ACCESS_PTR, ADDRESS_OF, POINTERS, called
-from ..ir.nodes import CONSTANTS, Buffer, Expr, Stmt, walk
+from ..ir.nodes import CONSTANTS, Buffer, Expr, Stmt, literal, walk
 from .effect_values import Effect, Effects
 from .fences import callee, fence_of, polled_by
 from .memory import Memories, byte_span
@@ -50,11 +50,6 @@ def effects(stmt: Stmt) -> Effects:
     found = _Collector()
     found.visit(stmt)
     return found.result
-
-
-def _const(expr: Any) -> int | None:
-    value = getattr(expr, "value", expr)
-    return value if isinstance(value, int) else None
 
 
 class _Collector:
@@ -99,7 +94,7 @@ class _Collector:
         for bound in (node.min, node.extent):
             if type(bound) not in CONSTANTS:
                 walk(bound, TensorLoad, lambda load: self.result.bounds.add(load.source))
-        low, extent = _const(node.min), _const(node.extent)
+        low, extent = literal(node.min), literal(node.extent)
         bounds = None
         if low is not None and extent is not None:
             bounds = (low, low + max(extent, 1) - 1)
@@ -107,7 +102,7 @@ class _Collector:
         visitor.visit(node.body)
 
     def _realize(self, node: Any, visitor: Any) -> None:
-        guarded = _const(node.predicate) != 1
+        guarded = literal(node.predicate) != 1
         if guarded:
             visitor.visit(node.predicate)
             self.guards.append(node.predicate)
@@ -283,7 +278,7 @@ class _Collector:
             self._values(target.indices[:], visitor)
             self._access(target.source, *self._role(target.source, role))
         elif called(arg) == ACCESS_PTR:
-            mask = _const(arg.args[4])
+            mask = literal(arg.args[4])
             masked = {1: READ, 2: WRITE}.get(mask or 0, BOTH)
             visitor.visit(arg.args[2])
             for buf in _pointed(arg.args[1]):
@@ -332,7 +327,7 @@ def _point(indices: Sequence[Expr]) -> tuple[tuple[Expr, int], ...]:
 def _region_box(region: Any) -> tuple[tuple[Expr, int], ...] | None:
     if region is None:
         return None
-    extents = [_const(dim.extent) for dim in region.region]
+    extents = [literal(dim.extent) for dim in region.region]
     if any(extent is None for extent in extents):
         return None
     return tuple((dim.min, extent or 0) for dim, extent in zip(region.region, extents, strict=True))

@@ -35,6 +35,7 @@ from ..ir.nodes import (
     const_int,
     has,
     i32,
+    is_among,
     is_global,
     seq,
     substitute,
@@ -171,7 +172,7 @@ def _units(value: Expr, may_load: Callable[[Any], bool]) -> list[Expr]:
     found: list[Expr] = []
 
     def add(unit: Expr) -> None:
-        if not any(tvm_ffi.structural_equal(unit, other) for other in found):
+        if not is_among(unit, found):
             found.append(unit)
 
     def visit(expr: Expr) -> None:

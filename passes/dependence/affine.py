@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
-from ..ir.nodes import Expr
+from ..ir.nodes import Expr, literal
 
 Interval: TypeAlias = "tuple[float, float]"
 VariableBounds: TypeAlias = "Mapping[Var, tuple[int, int] | None]"
@@ -81,7 +81,7 @@ def linear(expr: Expr, loop_var: Var, bounds: VariableBounds, closed: bool = Tru
         return linear(expr.value, loop_var, bounds, closed)
     if kind is tirx.Ramp:
         base = linear(expr.base, loop_var, bounds, closed)
-        stride, lanes = _const(expr.stride), _const(expr.lanes)
+        stride, lanes = literal(expr.stride), literal(expr.lanes)
         if base is None or stride is None or lanes is None:
             return None
         end = stride * (lanes - 1)
@@ -131,7 +131,7 @@ def _arithmetic(expr: Any, loop_var: Var, bounds: VariableBounds, closed: bool) 
 
 def _other(expr: Any, loop_var: Var, bounds: VariableBounds, closed: bool) -> Linear | None:
     if isinstance(expr, (tirx.FloorMod, tirx.FloorDiv)):
-        divisor, inner = _const(expr.b), linear(expr.a, loop_var, bounds, closed)
+        divisor, inner = literal(expr.b), linear(expr.a, loop_var, bounds, closed)
         if divisor is not None and divisor > 0 and not _is_uniform(inner):
             return _divided(isinstance(expr, tirx.FloorMod), inner, divisor)
     uniform = _uniform(expr, loop_var, bounds, closed)
@@ -181,8 +181,3 @@ def _uniform(expr: Any, loop_var: Var, bounds: VariableBounds, closed: bool) -> 
 
     tvm_ffi.structural_walk(expr, ((Var, Call, TensorLoad), note))
     return None if varying else Linear(symbols={tvm_ffi.structural_hash(expr): 1})
-
-
-def _const(expr: Any) -> int | None:
-    value = getattr(expr, "value", expr)
-    return value if isinstance(value, int) else None

@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from ...diagnostics import Reason
 from ..analysis.effects import Effect, Effects
 from ..ir.indexing import conjuncts
-from ..ir.nodes import Buffer, const_int, has, uses
+from ..ir.nodes import Buffer, const_int, has, is_among, uses
 from ..ir.op_form import OpLoop
 from .affine import linear
 
@@ -131,7 +130,7 @@ def _is_among(guard: Any, conditions: Sequence[Any]) -> bool:
     """Whether ``guard`` is one of ``conditions``, unchanged between the write and the read."""
     if _reads_memory(guard):
         return False
-    return any(tvm_ffi.structural_equal(guard, other) for other in conditions)
+    return is_among(guard, conditions)
 
 
 def _either_way(a: Sequence[Any], b: Sequence[Any]) -> list[Any] | None:

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range, Var
 
 from ..ir.indexing import terms_of
-from ..ir.nodes import const_int, variables
+from ..ir.nodes import const_int, is_among, variables
 
 _UNBOUNDED: Final = 1 << 40
 
@@ -64,7 +63,7 @@ class _Equal:
     def holds(self, expr: Any) -> bool:
         """Whether ``expr`` is known to be equal."""
         inside = variables(expr)
-        if _is_among(expr, self.known):
+        if is_among(expr, self.known):
             return True
         if isinstance(expr, Var):
             return self._is_put_together(expr)
@@ -89,9 +88,9 @@ class _Equal:
                 digits.setdefault(coefficient, ([], []))[side].append(expr)
         left: list[tuple[int, list[Any], list[Any]]] = []
         for coefficient, (here, there) in digits.items():
-            same = [expr for expr in here if _is_among(expr, there) and self.holds(expr)]
-            ours = [expr for expr in here if not _is_among(expr, same)]
-            others = [expr for expr in there if not _is_among(expr, same)]
+            same = [expr for expr in here if is_among(expr, there) and self.holds(expr)]
+            ours = [expr for expr in here if not is_among(expr, same)]
+            others = [expr for expr in there if not is_among(expr, same)]
             if ours or others:
                 left.append((coefficient, ours, others))
         left.sort(key=lambda digit: -abs(digit[0]))
@@ -99,7 +98,7 @@ class _Equal:
             finer = sum(abs(c) * self._reach(x, y) for c, x, y in left[at + 1 :])
             if finer + gap >= abs(coefficient) or len(ours) > 1 or len(others) > 1:
                 return
-            if ours and _is_among(ours[0], others) and variables(ours[0]) <= self.shared:
+            if ours and is_among(ours[0], others) and variables(ours[0]) <= self.shared:
                 self.known.append(ours[0])
 
     def _reach(self, ours: Sequence[Any], others: Sequence[Any]) -> float:
@@ -113,7 +112,3 @@ class _Equal:
                 ends = sign * bound.min_value, sign * bound.max_value
                 low, high = low + min(ends), high + max(ends)
         return max(abs(low), abs(high))
-
-
-def _is_among(expr: Any, others: Sequence[Any]) -> bool:
-    return any(tvm_ffi.structural_equal(expr, other) for other in others)

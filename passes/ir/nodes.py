@@ -65,6 +65,17 @@ def const_int(expr: Expr) -> int | None:
     return int(value) if isinstance(value, int) else None
 
 
+def literal(expr: Expr) -> int | None:
+    """Return the integer that is written as ``expr``; None for what would have to be computed."""
+    value = getattr(expr, "value", expr)
+    return value if isinstance(value, int) else None
+
+
+def is_among(expr: Expr, others: Iterable[Expr]) -> bool:
+    """Whether ``expr`` is one of ``others``, written alike."""
+    return any(tvm_ffi.structural_equal(expr, other) for other in others)
+
+
 def substitute(node: Any, values: Mapping[Var, Expr]) -> Any:
     """Return ``node`` (statement or expression) with free variables replaced."""
     if not values or type(node) in CONSTANTS:

@@ -32,6 +32,7 @@ from ..ir.nodes import (
     Stmt,
     Var,
     const_int,
+    is_among,
     is_global,
     uses,
     walk,
@@ -124,7 +125,7 @@ def _end(guard: Expr, var: Var, inner: set[Var]) -> Expr | None:
 
 def _needs(write: _Guarded, guard: Expr, analyzer: Any) -> bool:
     """Whether ``write`` happens only if ``guard`` holds."""
-    if any(tvm_ffi.structural_equal(part, guard) for part in write.guards):
+    if is_among(guard, write.guards):
         return True
     # Where it fails its left side is the right side or more: said so, the prover sees what follows.
     failed = _replaced(write.guards, guard.a, guard.b + _some(analyzer))
