@@ -14,7 +14,7 @@ from ..errors import PipelinerError, WorkloadError
 from ..instructions import warpgroup_tiles
 from ..instructions.dtypes import element_bytes
 from ..instructions.warpgroup_tiles import up_to
-from ..machine import Machine
+from ..machine import VECTOR_BYTES, Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import may_gain_from_clusters
 from ..space.ranking import choose
@@ -59,9 +59,6 @@ LARGE_TILE: Final = 128 * 128
 
 2048 cubed in tiles of 128 x 256 took 27.7 us in groups of 16, 28.0 us in groups of 4.
 """
-
-ACCESS_BYTES: Final = 16
-"""Bytes of the widest access of a thread."""
 
 DEPTHWISE_PIXELS: Final = 4
 """Neighbouring outputs of a thread, which share each weight that it loads."""
@@ -372,7 +369,7 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:
     """Vectors of sums as wide as one access, as far as channels go, and pixels that divide all."""
-    widest = ACCESS_BYTES // element_bytes(conv.accumulator)
+    widest = VECTOR_BYTES // element_bytes(conv.accumulator)
     return DepthwiseTile(math.gcd(conv.pixels, DEPTHWISE_PIXELS), math.gcd(conv.k, widest))
 
 

@@ -18,11 +18,9 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad
 
+from ...machine import VECTOR_BYTES
 from ..ir.calls import ADDRESS_OF, PTX, called, passed_buffer, uncast
 from ..ir.nodes import Buffer, Expr, const_int, dtype_bytes
-
-WIDEST: Final = 16
-"""Bytes of the widest access of a thread, and the alignment of a tensor map's address."""
 
 _COPIES: Final = re.compile(r"tirx\.ptx\.cp(_async_(ca|cg|bulk).*)?|tirx\.s_tir\.cp_async_raw")
 _VECTOR: Final = re.compile(r"v([248])")
@@ -45,7 +43,7 @@ class _Widths:
         self.known = sym.Analyzer()
 
     def of(self, param: Any) -> int:
-        return min(self.least.get(param, 1), WIDEST)
+        return min(self.least.get(param, 1), VECTOR_BYTES)
 
     def visit(self, body: Any) -> None:
         callbacks = [
@@ -93,7 +91,7 @@ class _Widths:
     def _need(self, buf: Buffer, size: int, first: Expr, lanes: int) -> None:
         """Record an access of ``size`` bytes at ``first``, if that is a multiple of it."""
         root = self.root.get(buf, buf)
-        if size <= self.least.get(root, 1) or size & (size - 1) or size > 2 * WIDEST:
+        if size <= self.least.get(root, 1) or size & (size - 1) or size > 2 * VECTOR_BYTES:
             return
         if lanes > 1:
             multiple = self.known.modular_set(first)
@@ -106,7 +104,9 @@ def _bytes(name: str, args: list[Any]) -> int:
     """Return how many bytes a call moves at each address at once; 0 if unknown."""
     if _COPIES.fullmatch(name):
         sizes = [const_int(arg) for arg in args if type(arg) is tirx.IntImm]
-        return WIDEST if "bulk" in name else max((s for s in sizes if s in (4, 8, 16)), default=0)
+        if "bulk" in name:
+            return VECTOR_BYTES
+        return max((size for size in sizes if size in (4, 8, VECTOR_BYTES)), default=0)
     if not name.startswith((f"{PTX}ld", f"{PTX}st")) or "matrix" in name:
         return 0
     tokens = [str(getattr(arg, "value", "")) for arg in args]

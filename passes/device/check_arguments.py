@@ -31,7 +31,8 @@ from tvm.script import tirx as T
 from tvm.tirx.buffer import is_buffer_var
 
 from ...diagnostics import Reason, Value
-from ..analysis.widths import WIDEST, widths
+from ...machine import VECTOR_BYTES
+from ..analysis.widths import widths
 from ..dependence.overlap import ENCODERS, OVERLAP
 from ..ir.calls import called, passed_buffer
 from ..ir.marks import is_marked
@@ -246,7 +247,7 @@ def _alignments(func: Any, needed: Mapping[str, Sequence[int]], name: str) -> li
     def encode(call: Any) -> None:
         if str(getattr(call.args[0], "value", "")) in ENCODERS:
             for arg in call.args[1:]:
-                need(arg, WIDEST)
+                need(arg, VECTOR_BYTES)  # the map's address has to be aligned so
 
     walk(func.body, Call, lambda call: encode(call) if len(call.args) else None)
     checks: list[Stmt] = []

@@ -21,6 +21,7 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
+from ...machine import VECTOR_BYTES
 from ..dependence.independence import check_independent
 from ..ir.indexing import affine, at_lane, conjunction, is_uniform
 from ..ir.nodes import (
@@ -41,7 +42,7 @@ from ..ir.nodes import (
     vectorized,
 )
 from ..ir.patterns import Nest, strip_cast
-from ..threads.spread import VECTOR_BYTES, is_contiguous, unproven_all
+from ..threads.spread import is_contiguous, unproven_all
 from . import quads
 from .fragments import ElementIndex, Fragment, Quad
 

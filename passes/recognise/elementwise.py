@@ -8,12 +8,13 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from ...machine import VECTOR_BYTES
 from ...values.facts import ElementwiseInfo
 from ...values.notes import note_in
 from ..ir.kernels import inside_grid, thread_tag
 from ..ir.nodes import Stmt, const_int, dtype_bytes, is_global, walk
 from ..ir.patterns import Nest, as_nest
-from ..threads.spread import VECTOR_BYTES, store_lane, widest
+from ..threads.spread import store_lane, widest
 
 
 def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:

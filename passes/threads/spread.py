@@ -22,6 +22,7 @@ from tvm import tirx
 from tvm.ir import Range
 
 from ...instructions.dtypes import SECTOR_BYTES
+from ...machine import VECTOR_BYTES
 from ..dependence.independence import shareable
 from ..ir.indexing import affine, alignment, conjunction, conjuncts, is_uniform, offset, unproven
 from ..ir.nodes import (
@@ -47,8 +48,6 @@ from ..ir.nodes import (
     walk,
 )
 from ..ir.patterns import Nest, is_call
-
-VECTOR_BYTES: Final = 16
 
 UNROLL_LIMIT: Final = 64
 """Most iterations per thread for which the loop is unrolled: registers and code bound it."""

@@ -17,7 +17,7 @@ from .file import SUFFIX, MachineFile, MeasuredValue, read_machine, write_machin
 from .find import MACHINES, NAMES, machine_for, model_of
 from .hopper import H100, H200
 from .references import REFERENCES
-from .values import MEASURED, WARP, Machine, MmaRate, key_of
+from .values import MEASURED, VECTOR_BYTES, WARP, Machine, MmaRate, key_of
 
 __all__ = [
     "A100",
@@ -34,6 +34,7 @@ __all__ = [
     "SUFFIX",
     "T4",
     "V100",
+    "VECTOR_BYTES",
     "WARP",
     "Machine",
     "MachineFile",

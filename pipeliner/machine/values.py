@@ -12,6 +12,9 @@ from .constant import Source, documented, measured
 
 WARP: Final = 32
 
+VECTOR_BYTES: Final = 16
+"""Bytes of the widest access of a thread."""
+
 MEASURED: Final = " as measured"
 """How the name of a GPU ends whose constants were measured: records are of the GPU all the same."""
 

@@ -21,6 +21,7 @@ from tvm import tirx
 
 from ...diagnostics import Reason, Why, all_of
 from ...errors import WorkloadError
+from ...machine import VECTOR_BYTES
 from ...passes.ir.nodes import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .conv_shape import ConvShape
@@ -36,9 +37,6 @@ from .windows import (
     split_pixel,
     windows,
 )
-
-VECTOR_BYTES: Final = 16
-"""The widest copy of a thread, which runs are aligned for."""
 
 MAX_PHASES: Final = 8
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import WorkloadError
 from ..shared import console
+from .bench import SUITES
 
 if TYPE_CHECKING:
     from ...logs.recorder import Job
 
 HELP: Final = "time many tiles and depths of the suites into a log (needs a GPU and PyTorch)"
 
-SUITES: Final = ("gemm", "conv")
 DTYPES: Final = ("float16", "float32")
 
 _LIMIT: Final = 200
