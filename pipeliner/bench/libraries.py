@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from ..errors import ToolError, WorkloadError
 from ..schedules import Conv, Gemm
 from ..schedules.workloads import Spec
+from ..values.elements import element
 
 Runner: TypeAlias = Callable[..., Any]
 """``run(*inputs, out)``: leaves the result in ``out``, or returns the tensor that holds it."""
@@ -101,7 +102,7 @@ def _plain_convolution(spec: Spec, peer: str) -> Conv:
     """``spec``, if torch has one call for it; WorkloadError names the ``peer`` that it calls."""
     if not isinstance(spec, Conv) or spec.epilogue:
         raise WorkloadError("peer.forward", workload=spec.name, peer=peer)
-    if spec.storage == "int8" or spec.out != spec.storage:
+    if element(spec.storage).integer or spec.out != spec.storage:
         raise WorkloadError(
             "peer.types", workload=spec.name, peer=peer, storage=spec.storage, out=spec.out
         )

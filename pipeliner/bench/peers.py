@@ -20,6 +20,7 @@ from tvm import s_tir, te
 from ..errors import WorkloadError
 from ..kernel.compiled import Kernel, compile_kernel
 from ..schedules.workloads import Gemm
+from ..values.elements import element
 
 STOCK: Final = "s_tir"
 """The name of TVM's own lowering."""
@@ -141,7 +142,8 @@ def cublas(gemm: Gemm, *, fast: bool = True) -> Callable[[Any, Any, Any], Any]:
     if gemm.storage.startswith("float8"):
         return _cublas_fp8(gemm, fast)
     integer = gemm.storage == "int8" and gemm.out == "int32" and gemm.batch is None
-    if gemm.epilogue or gemm.weights or not (integer or gemm.out == gemm.storage != "int8"):
+    floats = gemm.out == gemm.storage and not element(gemm.storage).integer
+    if gemm.epilogue or gemm.weights or not (integer or floats):
         raise WorkloadError("peer.cublas", workload=gemm.name)
     multiply = torch._int_mm if integer else torch.matmul
     tf32 = gemm.dtype == "tfloat32"

@@ -18,7 +18,7 @@ import numpy as np
 from ..schedules import Conv, Gemm
 from ..schedules.workloads import Spec
 from ..schedules.workloads.conv_reference import strided
-from ..schedules.workloads.dtypes import INT_RANGE
+from ..schedules.workloads.dtypes import integer_range
 from ..verification.accuracy import worst_error
 
 CHUNK_BYTES: Final = 256 * 1024 * 1024
@@ -77,8 +77,9 @@ def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
 
 
 def _random(torch: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    if dtype.startswith("int"):
-        return torch.randint(*INT_RANGE, shape, device="cuda", dtype=getattr(torch, dtype))
+    bounds = integer_range(dtype)
+    if bounds is not None:
+        return torch.randint(*bounds, shape, device="cuda", dtype=getattr(torch, dtype))
     return torch.randn(shape, device="cuda").to(getattr(torch, dtype))
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from tvm.script import tirx as T
 
+from ..values.elements import operand
+
 BOX_COLUMNS: Final = 64
 """Of the boxes that are copied: a row of them is 128 bytes of 16-bit elements, as GEMMs have it."""
 
@@ -18,14 +20,6 @@ _BULK: Final = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complet
 _SWIZZLE_128B: Final = 3
 _VECTOR: Final = 4
 """Words of the widest access of a thread."""
-
-_OPERANDS: Final = {
-    "float16": ("f16", 16),
-    "bfloat16": ("bf16", 16),
-    "tfloat32": ("tf32", 32),
-    "int8": ("s8", 8),
-}
-"""PTX's name of a type that mma.sync multiplies, and its bits."""
 
 
 def chase(steps: int, size: int) -> Any:
@@ -145,10 +139,11 @@ def multiply(
 ) -> Any:
     """CTAs whose warps do ``chains`` independent mma.sync at each step."""
     m, n, k = shape
-    kind, bits = _OPERANDS[dtype]
+    row = operand(dtype)
+    kind, bits = row.operand, 8 * row.nbytes
     a_words, b_words, acc = m * k * bits // 1024, n * k * bits // 1024, m * n // 32
     result, of_result, left = ("f32", "float32", "float32")
-    if dtype == "int8":
+    if row.integer:
         result, of_result, left = ("s32", "uint32", "int32")
     name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{result}.{kind}.{kind}.{result}"
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from ..machine import Machine, MeasuredValue, MmaRate
+from ..values.elements import operand
 from . import kernels
 
 STEPS: Final = 1024
@@ -216,7 +217,7 @@ def _mma(rate: MmaRate) -> Probe:
     """One warp with one accumulator for the latency, 16 with 4 each for the rate."""
     warps, chains = 16, 4
     shape, dtype = rate.shape, rate.dtype
-    result = "int32" if dtype == "int8" else "float32"
+    result = operand(dtype).sums[0]
     runs = (
         ProbeRun(partial(kernels.multiply, dtype, shape, 1, 1, 1, STEPS), sink=(32, result)),
         ProbeRun(

@@ -20,6 +20,7 @@ from ..mechanisms.elementwise import elementwise_us
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import TMA_RATE, cta_count, memory_rate
 from ..plan.request import Request
+from ..values.elements import element, multiplied_as
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 
 
@@ -65,6 +66,6 @@ def _ops_per_cycle(op: MatmulInfo, machine: Machine, request: Request, by_warpgr
     exact = wanted == "auto" and op.a_dtype == "float32"
     if not by_warpgroup and (wanted == "simt" or exact):
         return by_cuda_cores
-    kinds = {"tfloat32" if one == "float32" else one for one in (op.a_dtype, op.b_dtype)}
+    kinds = {multiplied_as(element(one)) for one in (op.a_dtype, op.b_dtype)}
     rates = machine.wgmmas if by_warpgroup else machine.mmas
     return max([by_cuda_cores, *(rate.ops_per_cycle for rate in rates if rate.dtype in kinds)])

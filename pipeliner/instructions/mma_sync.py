@@ -16,7 +16,7 @@ from ..diagnostics import Reason
 from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
 from ..plan.kinds import MatmulInstruction
-from ..values.elements import element
+from ..values.elements import element, multiplied_as
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import MANY_ACCUMULATORS, OVERHEAD_REGISTERS
@@ -29,7 +29,7 @@ def mma_rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:
     """The tensor core instruction for the operands' type, or why there is none."""
     if info.a_dtype != info.b_dtype:
         return Reason("mapping.dtypes", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
-    dtype = "tfloat32" if info.a_dtype == "float32" else info.a_dtype
+    dtype = multiplied_as(element(info.a_dtype))
     rate = machine.mma(dtype)
     if rate is None:
         return Reason("mapping.no_mma", machine=machine.name, arch=machine.arch, dtype=dtype)

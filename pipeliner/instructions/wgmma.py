@@ -19,7 +19,7 @@ from ..machine.constant import chosen, constant, documented
 from ..plan import Consumers, MatmulPlan
 from ..plan.kinds import MatmulInstruction
 from ..plan.request import AccumulateAsked, OperandAsked, RolesAsked
-from ..values.elements import element
+from ..values.elements import element, multiplied_as
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import (
@@ -235,7 +235,7 @@ def _map(
         per_register = _per_register(info.acc_dtype)
         accumulators = info.m * info.n // groups // WARPGROUP // per_register
         one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
-        if _multiplied(info) == "int8" and not _is_integer_width(info.n // columns):
+        if element(_multiplied(info)).integer and not _is_integer_width(info.n // columns):
             continue
         # Of the sum of one step, for a block of rows at a time.
         partial = info.n // columns * ROWS // WARPGROUP if promotes else 0
@@ -385,7 +385,7 @@ def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:
     kind = _multiplied(info)
     if info.a_dtype != kind and kind not in element(info.a_dtype).converts_to:
         return Reason("mapping.dtypes", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
-    rate = machine.wgmma("tfloat32" if kind == "float32" else kind)
+    rate = machine.wgmma(multiplied_as(element(kind)))
     if rate is None:
         return Reason("wgmma.dtype", dtype=kind)
     if info.acc_dtype not in element(kind).sums:
@@ -402,7 +402,7 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> Reason | 
     if info.m % ROWS or info.n % 8 or info.k % k:
         tile = (info.m, info.n, info.k)
         return Reason("mapping.multiple", tile=tile, m=ROWS, n=8, k=k)
-    if _multiplied(info) == "int8" and info.n % INTEGER_COLUMNS:
+    if element(_multiplied(info)).integer and info.n % INTEGER_COLUMNS:
         return Reason("wgmma.columns", columns=info.n, multiple=INTEGER_COLUMNS)
     sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
     by_registers = by_lane and _is_transposed(info)

@@ -36,6 +36,11 @@ class ElementType:
     converts_to: tuple[str, ...] = ()
     low_precision_sums: bool = False
 
+    @property
+    def integer(self) -> bool:
+        """Whether its sums are exact; truth values are no integers."""
+        return self.name.startswith(("int", "uint"))
+
     def is_operand_of(self, instruction: str) -> bool:
         """Whether ``instruction``, mma or wgmma, multiplies it."""
         return instruction in self.multiplied_by
@@ -78,6 +83,16 @@ _OTHER_BYTES: Final = 4
 def element(dtype: str) -> ElementType:
     """The row of ``dtype``; a type that is not listed has 4 bytes, and no instruction takes it."""
     return _BY_NAME.get(dtype) or ElementType(dtype, _OTHER_BYTES)
+
+
+def multiplied_as(element_type: ElementType) -> str:
+    """The name by which a GPU has a rate for it: tensor cores multiply float32 as tf32."""
+    return "tfloat32" if element_type.name == "float32" else element_type.name
+
+
+def operand(multiplied: str) -> ElementType:
+    """The row of what tensor cores multiply as ``multiplied``, the name of a GPU's rate."""
+    return element("float32" if multiplied == "tfloat32" else multiplied)
 
 
 def operands_of(instruction: str) -> tuple[ElementType, ...]:

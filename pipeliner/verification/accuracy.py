@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..values.elements import element
+
 if TYPE_CHECKING:
     from ..schedules.workloads import Spec
 
@@ -48,7 +50,7 @@ def worst_error(
     ``magnitude``: ``sum(|a| |b|)`` of the operands, and what an epilogue adds. ``parts``: that were
     rounded, each, before they were added in the type of the output. ``run``: as for ``allowed``.
     """
-    if spec.storage == "int8":
+    if element(spec.storage).integer:
         return 0.0 if bool((got == exact).all()) else float("inf")
     got = got.astype(np.float64) if isinstance(got, np.ndarray) else got.double()
     error = abs(got - exact) / workload_bounds(spec, exact, magnitude, parts, run)

@@ -20,6 +20,7 @@ from ..emulator.engine.scheduler import ORDERS
 from ..emulator.units.cp_async import TIMINGS
 from ..errors import WorkloadError
 from ..kernel.compiled import Kernel
+from ..values.elements import element
 from .accessed import Block
 from .accuracy import poisoned, workload_bounds
 from .compared import Compared, compare
@@ -210,7 +211,7 @@ def verify_workload(
     arrays = arguments(subject.function, [*inputs, out])
     name = list(arrays)[-1]
     rule = asked(tolerance)
-    if rule is None and spec.storage == "int8":
+    if rule is None and element(spec.storage).integer:
         rule = Equal()
     elif rule is None:
         bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), partial_sums_of(subject))

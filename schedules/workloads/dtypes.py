@@ -14,6 +14,9 @@ from ...values.elements import element
 INT_RANGE: Final = (-8, 8)
 """Random integer operands lie in this half-open range: sums of thousands of products are exact."""
 
+UINT_RANGE: Final = (0, 16)
+"""The same of operands without a sign."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Type:
@@ -103,16 +106,24 @@ def numpy_dtype(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
+def integer_range(dtype: str) -> tuple[int, int] | None:
+    """The half-open range of random operands of ``dtype``; None: they are no integers."""
+    if not element(dtype).integer:
+        return None
+    return UINT_RANGE if dtype.startswith("u") else INT_RANGE
+
+
 def random_array(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Standard normal values, or integers uniform over -8..7."""
-    if dtype.startswith("int"):
-        return rng.integers(*INT_RANGE, shape, dtype=np.dtype(dtype))
+    """Standard normal values, or integers uniform over -8..7, without a sign over 0..15."""
+    bounds = integer_range(dtype)
+    if bounds is not None:
+        return rng.integers(*bounds, shape, dtype=np.dtype(dtype))
     return rng.standard_normal(shape).astype(numpy_dtype(dtype))
 
 
 def exact(array: Any) -> Any:
     """``array`` in float64, or in int64 where it holds integers."""
-    return array.astype(np.int64 if array.dtype.kind == "i" else np.float64)
+    return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
 
 
 MAX_EXTENT: Final = (1 << 31) - 1

@@ -6,6 +6,7 @@ from tvm import s_tir
 
 from pipeliner.errors import WorkloadError
 from pipeliner.schedules.workloads import DTYPES, LAYOUTS, Gemm
+from pipeliner.schedules.workloads.dtypes import exact, random_array
 from tests.refusals import refused
 
 
@@ -40,6 +41,15 @@ def test_the_reference_follows_the_layout(layout):
 def test_defaults_of_each_type(dtype, storage, accumulator, out):
     gemm = Gemm(1, 1, 1, dtype=dtype)
     assert (gemm.storage, gemm.accumulator, gemm.out) == (storage, accumulator, out)
+
+
+def test_random_integers_are_of_their_type_and_have_its_sign():
+    rng = np.random.default_rng(0)
+    for dtype, low, high in (("int8", -8, 7), ("uint8", 0, 15)):
+        array = random_array(rng, (1000,), dtype)
+        assert array.dtype == dtype
+        assert (array.min(), array.max()) == (low, high)
+    assert exact(np.array([200], np.uint8)).dtype == np.int64
 
 
 def test_names_tell_workloads_apart():
