@@ -29,16 +29,12 @@ _GROUP: Final = _LANE // 4
 _T: Final = _LANE % 4
 """Place of each lane in its warp, and the PTX ISA's groupID and threadID_in_group."""
 
-_K_OF_TYPE: Final = {
-    "f16": (8, 16),
-    "bf16": (8, 16),
-    "tf32": (4, 8),
-    "s8": (16, 32),
-    "u8": (16, 32),
-    "e4m3": (16, 32),
-    "e5m2": (16, 32),
-}
-"""Values of k that the tables below describe, by the multiplicands' type."""
+_K_BYTES: Final = (16, 32)
+"""Bytes of a row of A that the tables below describe, whatever its type."""
+
+_TRUNCATED: Final = "tf32"
+_HALF_BYTES: Final = 2
+"""Only as tf32 do tensor cores multiply what is wider than a half."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +68,11 @@ class Mma:
 def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
     """Tables of ``mma.sync.aligned.<shape>.row.col``; EmulatorError for a shape not modelled."""
     k = int(shape.rpartition("k")[2])
-    a_ptx, b_ptx = _canonical(a_type), _canonical(b_type)
-    if not shape.startswith("m16n8k") or k not in _K_OF_TYPE.get(a_ptx, ()):
+    a_dtype, b_dtype, d_dtype = (_numpy_type(one) for one in (a_type, b_type, d_type))
+    truncated = a_type == _TRUNCATED
+    multiplied = truncated or a_dtype.itemsize <= _HALF_BYTES
+    if not shape.startswith("m16n8k") or not multiplied or k * a_dtype.itemsize not in _K_BYTES:
         raise EmulatorError("ptx.mma", shape=shape, a_type=a_type, b_type=b_type)
-    a_dtype, b_dtype = numpy_dtype(PTX_TYPES[a_ptx]), numpy_dtype(PTX_TYPES[b_ptx])
     e = 4 // a_dtype.itemsize
     step = 4 * e  # columns of A covered by one register across t = 0..3
     halves = k // step
@@ -95,24 +92,17 @@ def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
         k,
         a_dtype,
         b_dtype,
-        numpy_dtype(PTX_TYPES[_canonical(d_type)]),
+        d_dtype,
         a,
         b,
         accumulator_positions(),
-        a_ptx == "tf32",
+        truncated,
     )
 
 
-_TRUNCATED: Final = "tf32"
-_PTX_NAMES: Final = {
-    dtype: name for name, dtype in reversed(PTX_TYPES.items()) if name != _TRUNCATED
-}
-"""PTX's name of each dtype: the first that is listed of several."""
-
-
-def _canonical(name: str) -> str:
-    """Return PTX's name of a type that an intrinsic of TVM may spell in another way."""
-    return name if name == _TRUNCATED else _PTX_NAMES.get(PTX_TYPES.get(name, name), name)
+def _numpy_type(name: str) -> np.dtype[Any]:
+    """Numpy's type of what PTX, or an intrinsic of TVM, calls ``name``."""
+    return numpy_dtype(PTX_TYPES.get(name, name))
 
 
 def accumulator_positions() -> Array:
