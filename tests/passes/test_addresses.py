@@ -99,7 +99,6 @@ INDICES: dict[str, Index] = {
 }
 
 
-@pytest.mark.part(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INDICES)
 def test_the_elements_are_the_same(name: str) -> None:

@@ -95,7 +95,7 @@ def test_a_depth_is_that_of_the_rings_in_the_code_or_refused(name: str) -> None:
     assert had
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", [*SUBJECTS])
 def test_plan_why_and_timeline_say_the_same(name: str) -> None:
     subject = SUBJECTS[name]

@@ -140,7 +140,6 @@ def _at(expr: Any, thread: int) -> int | None:
     return const_int(substitute(expr, {THREAD: i32(thread)}))
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "tile"),
     [

@@ -25,7 +25,7 @@ def check(case: Case, target: str) -> pipeliner.KernelPlan:
     return kernel.plan
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(2)
 @pytest.mark.parametrize("target", ["a100", "h100"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stands_beside_a_matmul_is_no_reason_to_refuse_it(kind: str, target: str) -> None:

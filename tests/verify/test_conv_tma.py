@@ -129,7 +129,7 @@ UNEVEN = [
 ]
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("spec", "tile"), UNEVEN, ids=str)
 def test_steps_beyond_the_last_are_gathered_from_outside(spec: Convolution, tile: ConvTile) -> None:
     kernel = kernel_of(spec, tile, mechanism="tma")
