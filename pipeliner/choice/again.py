@@ -21,11 +21,12 @@ from ..mechanisms.eviction import check_eviction
 from ..mechanisms.launch import check_launch
 from ..mechanisms.pinned import pinned
 from ..mechanisms.roles import plan_roles
+from ..mechanisms.table import have_producer, moved_by
 from ..plan import SCALAR, CopyPlan, KernelPlan, LaunchPlan, LoopPlan, RingPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo
 from .depth import REGISTER_DEPTH
-from .loops import by_tma, check_clamped, is_asynchronous, named
+from .loops import check_clamped, is_asynchronous, named
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .planned import check_cluster, predicted_us, summary
 from .scalar import shared_out
@@ -189,7 +190,7 @@ def _left_alone(
     named = {copy.op for copy in plan.copies}
     kept = tuple(copy for copy in copies if copy.op in named or copy.op not in bound)
     for copy in kept:
-        if copy.mechanism in ("cp_async", "tma"):
+        if moved_by(copy).completion != "loads":
             mechanism = copy.mechanism
             raise PlanError("decided.not_waited", copy=copy.op, mechanism=mechanism, loop=loop.name)
     if wide and copies:
@@ -198,20 +199,20 @@ def _left_alone(
 
 
 def _check_moved(loop: LoopPlan, copies: tuple[CopyPlan, ...], *, wide: bool) -> None:
-    """Raise PlanError where TMA makes only some of the copies, or fills what is no ring."""
-    others = [copy for copy in copies if copy.mechanism != "tma"]
+    """Raise PlanError where a producer makes only some copies, or fills what is no ring."""
+    others = [copy for copy in copies if not moved_by(copy).by_producer]
     if wide and others and len(others) < len(copies):
         mechanism = others[0].mechanism
         raise PlanError("decided.mixed", copy=others[0].op, mechanism=mechanism, loop=loop.name)
     rings = {ring.buffer for ring in loop.rings}
     for copy in copies:
-        if copy.mechanism == "tma" and copy.dst not in rings:
+        if moved_by(copy).by_producer and copy.dst not in rings:
             raise PlanError("decided.no_ring", copy=copy.op, buffer=copy.dst, loop=loop.name)
 
 
 def _check_epilogue(loop: LoopPlan, copies: tuple[CopyPlan, ...]) -> None:
     """Raise PlanError for an epilogue that the copies of the loop cannot have."""
-    if by_tma(copies) and loop.epilogue != "rolled":
+    if have_producer(copies) and loop.epilogue != "rolled":
         raise PlanError("producer.epilogue", loop=loop.name, epilogue=loop.epilogue)
     if loop.epilogue == "clamped" and not is_asynchronous(copies):
         raise PlanError("clamped.loop", loop=loop.name, copies=named(copies))

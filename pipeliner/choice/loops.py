@@ -13,6 +13,7 @@ from ..diagnostics import Reason, Why, all_of
 from ..errors import PlanError
 from ..machine import Machine
 from ..mechanisms.copies import of_pixels, streamed_ops
+from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, Epilogue, LoopPlan, RingPlan
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
@@ -77,7 +78,7 @@ def plan_loop(
         return _plan_one_slot(loop, copies, work, machine, request)
     if asked:
         return _plan_asked(loop, copies, work, machine, request, asked)
-    if by_tma(copies):
+    if have_producer(copies):
         return _plan_produced(loop, copies, work, machine, request)
     if fixed:
         return _plan_fixed(loop, copies, work, machine, request)
@@ -206,11 +207,6 @@ def _with_slots(
         for buffer, scope, size in ring_buffers(loop, copies)
     )
     return _loop_plan(loop, rings, choice, copies, request, "request" if asked else "auto")
-
-
-def by_tma(copies: Iterable[CopyPlan]) -> bool:
-    """Whether a producer warp makes the copies."""
-    return any(plan.mechanism == "tma" for plan in copies)
 
 
 def _plan_asked(
@@ -342,7 +338,7 @@ def _loop_plan(
 
 def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
     """The epilogue that is asked for; rolled where that is open or nothing can be clamped."""
-    if by_tma(copies) and request.epilogue not in ("auto", "rolled"):
+    if have_producer(copies) and request.epilogue not in ("auto", "rolled"):
         raise PlanError("producer.epilogue", loop=loop.name, epilogue=request.epilogue)
     if is_asynchronous(copies):
         check_clamped(loop, request.epilogue)
@@ -364,7 +360,7 @@ def named(copies: Iterable[CopyPlan]) -> tuple[Reason, ...]:
 
 def is_asynchronous(copies: Iterable[CopyPlan]) -> bool:
     """Whether any copy is by cp.async: only those can be clamped."""
-    return any(plan.mechanism == "cp_async" for plan in copies)
+    return any(moved_by(plan).in_groups for plan in copies)
 
 
 def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], choice: DepthChoice) -> bool:
@@ -399,7 +395,7 @@ def _not_worth_it(choice: DepthChoice) -> Reason:
 
 def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
     """The deepest ring worth considering: no deeper than the trip count, 1 without a ring."""
-    through_registers = all(plan.mechanism == "register" for plan in copies)
+    through_registers = all(moved_by(plan).through_registers for plan in copies)
     if not ring_buffers(loop, copies) and not (copies and through_registers):
         return 1
     most = REGISTER_DEPTH if copies and through_registers else MAX_DEPTH

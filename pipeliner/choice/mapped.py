@@ -24,10 +24,10 @@ from ..mechanisms.eviction import with_eviction
 from ..mechanisms.layouts import laid_out
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
+from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
 from ..plan.request import Request
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
-from .loops import by_tma
 
 DEFAULT_THREADS: Final = constant(
     "DEFAULT_THREADS",
@@ -106,10 +106,10 @@ def _loop_work(
     """The loop with copies ``plans``; ``registers``: of a thread, as matmuls are mapped."""
     staged = staged_bytes(stores)
     loop = laid_out(found, plans, machine)
-    copying = WARPGROUP if by_tma(plans) else 0
+    copying = WARPGROUP if have_producer(plans) else 0
     most = machine.max_registers_per_thread
     kept = registers
-    if not by_tma(plans):
+    if not have_producer(plans):
         kept = _math_warp_registers(found, plans, matmuls, registers, most)
     work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine)
     work = replace(
@@ -123,7 +123,7 @@ def _loop_work(
         ),
         wgmma=replace(
             work.wgmma,
-            consumer_groups=consumer_groups(request.consumers) if by_tma(plans) else 1,
+            consumer_groups=consumer_groups(request.consumers) if have_producer(plans) else 1,
         ),
     )
     return LoopWork(loop, plans, work)
@@ -150,7 +150,7 @@ def _math_warp_registers(
         if any(plan.instruction == "simt" for plan in matmuls):
             return min(registers + IM2COL_REGISTERS * gathered, most)
         pixels = any(op.view in PIXEL_VIEWS for op in loop.ops if isinstance(op, CopyInfo))
-        staged = any(plan.mechanism == "register" for plan in copies)
+        staged = any(moved_by(plan).through_registers for plan in copies)
         return registers - STAGED_COPY_SAVING * (
             bool(matmuls) and staged and not gathered and not pixels
         )
@@ -165,16 +165,16 @@ def _moved(
     plans = tuple(
         plan_copy(op, loop, matmuls, machine, pinned_copy(request, op.op)) for op in copies
     )
-    others = [plan for plan in plans if plan.mechanism != "tma"]
+    others = [plan for plan in plans if not moved_by(plan).by_producer]
     if len(others) in (0, len(plans)):
         return plans
     by_cp_async = replace(request, mechanism="cp_async")
     again = tuple(plan_copy(op, loop, matmuls, machine, by_cp_async) for op in copies)
     why = Reason("mechanism.as_other", copy=others[0].op)
     return tuple(
-        old
-        if old.mechanism != "tma"
-        else replace(new, reason=replaced(new.reason, "request.asked", why))
+        replace(new, reason=replaced(new.reason, "request.asked", why))
+        if moved_by(old).by_producer
+        else old
         for old, new in zip(plans, again)
     )
 

@@ -6,7 +6,11 @@
 
 from __future__ import annotations
 
-from ..diagnostics import Reason, all_of, each_of
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ..diagnostics import Reason, Why, all_of, each_of
 from ..errors import PlanError, TargetError
 from ..instructions.table import multiplied_by
 from ..machine import Machine
@@ -17,9 +21,23 @@ from ..values.op import Op
 from .cp_async import cache_of, chunks_of, cp_async_obstacle, cp_async_reasons
 from .layouts import layout_of, readers
 from .register import staged
-from .table import moved_by
+from .table import COPY_MECHANISMS, PRODUCED, moved_by
 from .tma import box_reasons, tma_obstacle
 from .vectors import width
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedCopy:
+    """What a mechanism of a producer warp says of a copy: what it misses, and how it is made."""
+
+    obstacle: Callable[[CopyInfo, Machine], Why | None]
+    reasons: Callable[[CopyInfo], tuple[Reason, ...]]
+
+
+PRODUCED_COPIES: Final[Mapping[str, ProducedCopy]] = {
+    "tma": ProducedCopy(tma_obstacle, box_reasons)
+}
+"""By the names of ``PRODUCED``."""
 
 
 def plan_copy(
@@ -35,11 +53,12 @@ def plan_copy(
     vector, width_reason = width(copy, machine, request)
     mechanism, reasons = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
     multicast, multicast_reason = 1, None
-    if mechanism == "tma":
+    by = COPY_MECHANISMS[mechanism]
+    if by.by_producer:
         width_reason = None
-        if request.cluster in copy.multicast:
-            multicast = request.cluster
-            multicast_reason = Reason("mechanism.multicast", cluster=multicast)
+    if by.moves_boxes and request.cluster in copy.multicast:
+        multicast = request.cluster
+        multicast_reason = Reason("mechanism.multicast", cluster=multicast)
     layout, layout_reason = layout_of(copy, loop, matmuls, mechanism)
     chunks, chunks_reason = chunks_of(copy, vector, mechanism, loop, matmuls)
     cache, cache_reason = cache_of(copy, vector, mechanism, layout)
@@ -65,7 +84,7 @@ def plan_copy(
         chunks=chunks,
         cache=cache,
         multicast=multicast,
-        view=copy.view if mechanism == "tma" else "tensor",
+        view=copy.view if by.moves_boxes else "tensor",
     )
 
 
@@ -96,9 +115,9 @@ def _mechanism(
         return "direct", (Reason("mechanism.into_registers"),)
     if reader is not None and multiplied_by(reader[1]).warpgroup_wide:
         return _warpgroup_mechanism(copy, vector, machine, request)
-    if asked == "tma":
+    if asked in PRODUCED:
         error = PlanError if machine.has_tma else TargetError
-        why = tma_obstacle(copy, machine) or Reason("mechanism.no_wgmma")
+        why = PRODUCED_COPIES[asked].obstacle(copy, machine) or Reason("mechanism.no_wgmma")
         raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
     if asked == "register" or asked == "direct":
         return asked, (Reason("request.asked"),)
@@ -114,28 +133,33 @@ def _mechanism(
 def _warpgroup_mechanism(
     copy: CopyInfo, vector: int, machine: Machine, request: Request
 ) -> tuple[Mechanism, tuple[Reason, ...]]:
-    """The mechanism for a tile that wgmma reads: TMA, or cp.async where no box fits."""
+    """The mechanism for a tile that wgmma reads: a producer's, TMA's where none is asked for.
+
+    Where that cannot make the copy, cp.async does.
+    """
     asked = request.mechanism
-    if asked not in ("auto", "tma", "cp_async"):
+    if asked not in ("auto", "cp_async", *PRODUCED):
         why = Reason("mechanism.read_by_wgmma")
         raise PlanError("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
-    no_boxes = tma_obstacle(copy, machine)
-    if request.roles == 0 and not no_boxes:
-        no_boxes = Reason("mechanism.no_producer")
-    if asked == "tma" and no_boxes:
+    mechanism: Mechanism = "tma" if asked == "auto" or asked == "cp_async" else asked
+    produced = PRODUCED_COPIES[mechanism]
+    obstacle = produced.obstacle(copy, machine)
+    if request.roles == 0 and not obstacle:
+        obstacle = Reason("mechanism.no_producer")
+    if asked == mechanism and obstacle:
         error = PlanError if machine.has_tma else TargetError
-        raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=no_boxes)
-    if asked != "cp_async" and not no_boxes:
-        return "tma", box_reasons(copy)
+        raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=obstacle)
+    if asked != "cp_async" and not obstacle:
+        return mechanism, produced.reasons(copy)
     no_vectors = cp_async_obstacle(copy, vector, machine)
     if no_vectors:
         raise PlanError(
             "mechanism.for_wgmma",
             copy=copy.op,
-            tma=no_boxes or Reason("mechanism.not_asked"),
+            tma=obstacle or Reason("mechanism.not_asked"),
             cp_async=no_vectors,
         )
-    why = Reason("mechanism.no_box", why=no_boxes) if no_boxes else Reason("request.asked")
+    why = Reason("mechanism.no_box", why=obstacle) if obstacle else Reason("request.asked")
     return "cp_async", (*cp_async_reasons(copy), why)
 
 

@@ -16,6 +16,12 @@ COPY_MECHANISMS: Final[Mapping[str, CopyMechanism]] = {
 }
 
 
+PRODUCED: Final = frozenset(
+    name for name, mechanism in COPY_MECHANISMS.items() if mechanism.by_producer
+)
+"""The names of those that a producer warp issues."""
+
+
 def moved_by(plan: CopyPlan) -> CopyMechanism:
     """The mechanism of a copy."""
     return COPY_MECHANISMS[plan.mechanism]

@@ -17,6 +17,7 @@ from ..choice.scalar import is_free, shared_out
 from ..diagnostics import Reason, Why
 from ..machine import Machine
 from ..mechanisms.ping_pong import why_cooperative
+from ..mechanisms.table import PRODUCED
 from ..plan import KernelPlan
 from ..plan.request import INSTRUCTIONS, MECHANISMS, Request
 from ..values.facts import KernelInfo
@@ -231,7 +232,7 @@ class PlanSpace:
         asked = self.request
         return (
             asked.instruction == "wgmma"
-            or asked.mechanism == "tma"
+            or asked.mechanism in PRODUCED
             or asked.store == "tma"
             or asked.roles not in ("auto", 0)
             or asked.cluster not in ("auto", 1)
