@@ -218,10 +218,10 @@ class LoopFinder:
         return replace(info, k_last=k_in_last(matmul, tiles, loop))
 
     def _in_order(self, info: _Info) -> _Info:
-        """Return ``info``, without TMA if a producer would run ahead of what the kernel awaits."""
-        if self.fence is None or not isinstance(info, CopyInfo) or info.no_tma:
+        """Return ``info``, without a producer that would run ahead of what the kernel awaits."""
+        if self.fence is None or not isinstance(info, CopyInfo):
             return info
-        return replace(info, no_tma=Reason("tma.fence", fence=self.fence))
+        return replace(info, no_producer=Reason("producer.fence", fence=self.fence))
 
     def _unique(self, hint: str) -> str:
         count = self.names.get(hint, 0)
@@ -261,7 +261,7 @@ class LoopFinder:
 
 
 def _filled_once(infos: Sequence[_Info], stmts: Sequence[Stmt]) -> list[_Info]:
-    """Return ``infos`` of the ops ``stmts``, without TMA for tiles that two ops fill.
+    """Return ``infos`` of the ops ``stmts``, without a producer for tiles that two ops fill.
 
     A producer hands over a tile that one copy fills.
     """
@@ -272,12 +272,13 @@ def _filled_once(infos: Sequence[_Info], stmts: Sequence[Stmt]) -> list[_Info]:
             fills.setdefault(name, []).append(info.op)
 
     def told(info: _Info) -> _Info:
-        if not isinstance(info, CopyInfo) or info.no_tma:
+        if not isinstance(info, CopyInfo) or info.no_producer:
             return info
         others = [op for op in fills.get(info.dst, ()) if op != info.op]
         if not others:
             return info
-        return replace(info, no_tma=Reason("tma.filled_twice", other=others[0], buffer=info.dst))
+        why = Reason("producer.filled_twice", other=others[0], buffer=info.dst)
+        return replace(info, no_producer=why)
 
     return [told(info) for info in infos]
 

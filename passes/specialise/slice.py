@@ -118,7 +118,7 @@ def _check_sources(kernel: Any, plan: KernelPlan) -> None:
                 "mechanism.refused",
                 copy=copy.op,
                 mechanism=copy.mechanism,
-                why=Reason("tma.written", buffer=copy.src),
+                why=Reason("producer.written", buffer=copy.src),
             )
 
 

@@ -124,8 +124,8 @@ def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
         return Reason("box.bound")
     if not copy.dst_scope.startswith("shared"):
         return Reason("box.scope", buffer=copy.dst, scope=copy.dst_scope)
-    if copy.no_tma:
-        return copy.no_tma
+    if copy.no_tma or copy.no_producer:
+        return copy.no_tma or copy.no_producer
     if element(copy.dtype).tensor_map is None:
         return Reason("box.dtype", dtype=copy.dtype)
     rank = len(copy.src_dims)

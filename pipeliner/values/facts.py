@@ -34,13 +34,13 @@ class CopyInfo:
     the box when moving along the source's contiguous dimension (1: nothing known). ``masked``:
     reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
-    empty. ``no_tma``: why its box is none for the tensor memory accelerator, beyond what the other
-    fields tell, or empty. ``view``: what its rows are to the accelerator: of the tensor as
-    ``src_dims`` says, ``flattened`` with all outer dimensions taken as one, or the pixels that a
-    convolution's outputs see, as a tiled-mode ``window`` or by ``im2col``. ``note``: what the
-    schedule says of it. ``multicast``: sizes of clusters whose CTAs copy the same box in the same
-    step. ``src_bytes``: of what is read of ``src`` by all CTAs in all iterations, once; 0 where
-    that is not known.
+    empty. ``no_producer``: why no producer warp can make it, or empty. ``no_tma``: why its box is
+    none for the tensor memory accelerator, beyond what the other fields tell, or empty. ``view``:
+    what its rows are to the accelerator: of the tensor as ``src_dims`` says, ``flattened`` with all
+    outer dimensions taken as one, or the pixels that a convolution's outputs see, as a tiled-mode
+    ``window`` or by ``im2col``. ``note``: what the schedule says of it. ``multicast``: sizes of
+    clusters whose CTAs copy the same box in the same step. ``src_bytes``: of what is read of
+    ``src`` by all CTAs in all iterations, once; 0 where that is not known.
     """
 
     op: str
@@ -56,6 +56,7 @@ class CopyInfo:
     bound: bool
     no_cp_async: Why = ""
     no_register: Why = ""
+    no_producer: Why = ""
     no_tma: Why = ""
     view: TmaView = "tensor"
     note: Why = ""

@@ -391,6 +391,8 @@ def test_another_gpu_has_neither():
         ({"shape": (128, 24)}, Reason("box.row", buffer="A_shared", nbytes=48, multiple=32)),
         ({"bound": True}, Reason("box.bound")),
         ({"no_tma": "it is crooked"}, "it is crooked"),
+        ({"no_producer": "the kernel waits"}, "the kernel waits"),
+        ({"no_tma": "it is crooked", "no_producer": "the kernel waits"}, "it is crooked"),
     ],
 )
 def test_tma_names_the_requirement_that_a_copy_misses(changes, why):

@@ -83,5 +83,5 @@ def test_a_tile_that_is_filled_twice_holds_what_the_program_says(target: str, wh
 
 def test_tma_for_a_tile_that_is_filled_twice_is_refused() -> None:
     assert pipeliner.build(product(), "h100", mechanism="tma").plan.roles
-    with refused("tma.filled_twice", pipeliner.PipelinerError, other="again", buffer="As"):
+    with refused("producer.filled_twice", pipeliner.PipelinerError, other="again", buffer="As"):
         pipeliner.build(product(before=REFILL), "h100", mechanism="tma")

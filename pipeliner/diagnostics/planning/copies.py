@@ -25,6 +25,10 @@ SENTENCES: Final = {
         "it moves 4, 8 or 16 bytes, here {aligned} bytes are provably aligned and {contiguous} "
         "contiguous"
     ),
+    # Copies that a producer warp issues
+    "producer.fence": "the kernel {fence}, which a producer warp would not",
+    "producer.filled_twice": "'{other}' fills '{buffer}' too",
+    "producer.written": "the kernel writes '{buffer}'",
     # The tensor memory accelerator
     "tma.no_box": "it is no copy of a box",
     "tma.no_reader": "no wgmma reads it",
@@ -34,9 +38,6 @@ SENTENCES: Final = {
     "tma.index": ("it takes dimension {dimension} of '{buffer}' one by one, not by {index}"),
     "tma.mask": "it fills with zero outside '{buffer}', not {condition}",
     "tma.both": "{tiled}; as im2col, {im2col}",
-    "tma.fence": "the kernel {fence}, which a producer warp would not",
-    "tma.filled_twice": "'{other}' fills '{buffer}' too",
-    "tma.written": "the kernel writes '{buffer}'",
     "tma.coordinates": (
         "cannot copy '{buffer}' by the tensor memory accelerator: its coordinates reach {most} "
         "elements, {extent} is more"
