@@ -10,8 +10,10 @@ from typing import Final
 import pytest
 
 from pipeliner.instructions.table import MATMUL_INSTRUCTIONS
+from pipeliner.mechanisms.copies import PRODUCED_COPIES
 from pipeliner.mechanisms.stores import STORES
-from pipeliner.mechanisms.table import COPY_MECHANISMS
+from pipeliner.mechanisms.table import COPY_MECHANISMS, PRODUCED
+from pipeliner.passes.copy.copies import ISSUED_BY
 from pipeliner.plan.kinds import CopyMechanism, MatmulInstruction
 from pipeliner.plan.request import INSTRUCTIONS, MECHANISMS
 from pipeliner.plan.request import STORES as ASKED_STORES
@@ -94,6 +96,10 @@ def test_whatever_can_be_asked_for_has_properties() -> None:
     assert COPY_MECHANISMS.keys() | {"auto"} == set(MECHANISMS)
     assert STORES.keys() | {"auto"} == set(ASKED_STORES)
     assert MATMUL_INSTRUCTIONS.keys() | {"auto"} == {*INSTRUCTIONS, "scalar"}
+
+
+def test_whatever_a_producer_copies_by_is_planned_and_emitted() -> None:
+    assert PRODUCED_COPIES.keys() == ISSUED_BY.keys() == PRODUCED
 
 
 @pytest.mark.parametrize("kind", [CopyMechanism, MatmulInstruction])

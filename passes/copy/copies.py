@@ -16,11 +16,14 @@ many narrow cp.asyncs may be split into several ops, ``A_shared.0``, ``A_shared.
 
 A statement that computes straight from global memory is split in the same way (``C.load``, ``C``),
 so that its loads can be issued iterations ahead. ``direct``: the op stays as it is.
+
+What a producer warp issues was emitted where tiles were mapped (``issue``), as it says how they lie
+in shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import tvm_ffi
@@ -30,6 +33,7 @@ from tvm.ir import Range
 from ...diagnostics import Reason, Why
 from ...errors import LoweringError
 from ...mechanisms.copies import copy_ops, streamed_ops
+from ...mechanisms.table import moved_by
 from ...plan import CopyPlan, KernelPlan
 from ...values.op import Op
 from ..analysis.effects import WRITE, effects
@@ -54,9 +58,14 @@ from ..ir.nodes import (
 )
 from ..ir.patterns import Copy
 from .cp_async import as_cp_async
+from .issued import Issued, TileFill
 from .register import split_loads
+from .tma import issue_boxes
 
 NO_SHARE: Final = Reason("copy.no_share")
+
+ISSUED_BY: Final[Mapping[str, Callable[[TileFill], Issued]]] = {"tma": issue_boxes}
+"""What emits the copies of a producer warp, by their mechanism."""
 
 
 @named_pass("LowerCopies")
@@ -65,8 +74,11 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
 
     Raises LoweringError for a copy that its mechanism cannot make.
     """
-    done = ("direct", "tma")  # nothing to do, and done where tiles were mapped
-    copies = {copy.op: copy for copy in plan.copies if copy.mechanism not in done}
+    copies = {
+        copy.op: copy
+        for copy in plan.copies
+        if copy.mechanism != "direct" and not moved_by(copy).by_producer
+    }
     streamed = _streamed(plan) - set(copies)
     staged = {name for name, copy in copies.items() if copy.mechanism == "register"}
     if not copies and not streamed:
@@ -97,6 +109,14 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
 
     body = tvm_ffi.structural_map(func.body, [(tirx.For, loop)], order="post")
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def issue(fill: TileFill) -> Issued:
+    """Return what one thread of a producer warp issues to fill a tile.
+
+    Raises LoweringError for a copy that its mechanism cannot make.
+    """
+    return ISSUED_BY[fill.plan.mechanism](fill)
 
 
 def _streamed(plan: KernelPlan) -> set[str]:

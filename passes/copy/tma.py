@@ -32,9 +32,10 @@ from ..ir.indexing import affine, conjunction
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
 from ..ir.patterns import Copy, dimension_of
 from ..ir.wide_indices import WIDE
-from .clusters import Cluster
+from .clusters import Cluster, can_share
 from .eviction import cache_hint
 from .im2col import Im2col, im2col_of
+from .issued import Issued, TileFill
 from .layouts import ColumnBlocks
 from .tensor_maps import TensorMap, im2col_map, tiled_map
 from .tensor_views import View, flattened, inside
@@ -127,6 +128,22 @@ def column_blocks_of(tile: Buffer) -> ColumnBlocks:
     """Return the layout in shared memory of a tile that TMA fills."""
     row = (const_int(tile.shape[-1]) or 0) * dtype_bytes(tile.dtype)
     return ColumnBlocks.of(tile, column_block_bytes(row))
+
+
+def issue_boxes(fill: TileFill) -> Issued:
+    """Return the boxes that fill a tile, and their tensor map; raises LoweringError if none do."""
+    copy, blocks, ranges = fill.copy, fill.stored, fill.ranges
+    source = source_of(copy, ranges)
+    if isinstance(source, Reason):
+        raise fill.refused(source)
+    cluster = fill.cluster
+    if cluster is not None and not can_share(copy, cluster):
+        cluster = None
+    if cluster is not None and isinstance(source, TiledWindow):
+        source = source.pixels
+    tensor = copy_map(copy, source, blocks, 1 if cluster is None else cluster.size)
+    boxes = load_boxes(copy, source, blocks, tensor, fill.full, ranges, cluster, fill.plan.eviction)
+    return Issued(boxes, tensor, multicast=cluster is not None)
 
 
 def copy_map(

@@ -32,10 +32,10 @@ from ..analysis.accesses import event
 from ..analysis.cta_order import leaves, ordered
 from ..analysis.effects import effects
 from ..analysis.memory import pointed
-from ..copy.clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
+from ..copy.clusters import Cluster, check_loops, find_cluster, in_clusters
+from ..copy.copies import issue
+from ..copy.issued import TileFill, not_issued
 from ..copy.layouts import ROW_MAJOR, ColumnBlocks
-from ..copy.tma import copy_map, load_boxes, source_of
-from ..copy.windows import TiledWindow
 from ..ir.kernels import inside_grid, map_kernels, map_statement, on_host
 from ..ir.named_pass import named_pass
 from ..ir.nodes import (
@@ -247,42 +247,29 @@ def _map_op(op: Op, stmt: Stmt, scope: Scope) -> Stmt:
     if nest is None:
         return op_stmt(op, _map(stmt, scope))
     copy_plan = next((copy for copy in scope.plan.copies if copy.op == op.statement), None)
-    if copy_plan is not None and moved_by(copy_plan).moves_boxes:
-        return op_stmt(op, _boxes(nest, copy_plan, scope))
+    if copy_plan is not None and moved_by(copy_plan).by_producer:
+        return op_stmt(op, _issued(nest, copy_plan, scope))
     return op_stmt(op, map_nest(nest, copy_plan, scope))
 
 
-def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
-    """Return a TMA copy, as its one thread issues it."""
+def _issued(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
+    """Return a copy as the one thread of a producer warp issues it."""
     copy = as_copy(nest)
-    column_blocks = scope.layouts.get(nest.store.buffer)
+    stored = scope.layouts.get(nest.store.buffer)
     pair = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
-    if not isinstance(column_blocks, ColumnBlocks):
-        raise _not_by_tma(plan, Reason("tma.no_reader"))
+    if not isinstance(stored, ColumnBlocks):
+        raise not_issued(plan, Reason("producer.no_reader"))
     if copy is None:
-        raise _not_by_tma(plan, Reason("tma.no_box"))
-    source = source_of(copy, scope.threads.analyzer)
-    if isinstance(source, Reason):
-        raise _not_by_tma(plan, source)
+        raise not_issued(plan, Reason("producer.no_copy"))
     if pair is None:
-        raise _not_by_tma(plan, Reason("tma.no_mbarriers"))
-    cluster = scope.cluster
-    if cluster is not None and not can_share(copy, cluster):
-        cluster = None
-    if cluster is not None:
+        raise not_issued(plan, Reason("producer.no_mbarriers"))
+    full, ranges = scope.barriers[pair.full], scope.threads.analyzer
+    issued = issue(TileFill(copy, plan, stored, full, ranges, scope.cluster))
+    if issued.multicast:
         scope.shared.append(plan.op)
-        source = source.pixels if isinstance(source, TiledWindow) else source
-    tensor = copy_map(copy, source, column_blocks, 1 if cluster is None else cluster.size)
-    scope.maps.append(tensor)
-    barrier = scope.barriers[pair.full]
-    analyzer = scope.threads.analyzer
-    return load_boxes(
-        copy, source, column_blocks, tensor, barrier, analyzer, cluster, plan.eviction
-    )
-
-
-def _not_by_tma(plan: CopyPlan, why: Reason) -> LoweringError:
-    return LoweringError("mechanism.refused", copy=plan.op, mechanism=plan.mechanism, why=why)
+    if issued.tensor is not None:
+        scope.maps.append(issued.tensor)
+    return issued.stmt
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:

@@ -26,13 +26,13 @@ SENTENCES: Final = {
         "contiguous"
     ),
     # Copies that a producer warp issues
+    "producer.no_copy": "it is no copy of a box",
+    "producer.no_reader": "no wgmma reads it",
+    "producer.no_mbarriers": "it has no pair of mbarriers",
     "producer.fence": "the kernel {fence}, which a producer warp would not",
     "producer.filled_twice": "'{other}' fills '{buffer}' too",
     "producer.written": "the kernel writes '{buffer}'",
     # The tensor memory accelerator
-    "tma.no_box": "it is no copy of a box",
-    "tma.no_reader": "no wgmma reads it",
-    "tma.no_mbarriers": "it has no pair of mbarriers",
     "tma.partial_box": "it copies whole boxes, '{buffer}' only where {condition}",
     "tma.strides": "it takes a tensor without gaps, '{buffer}' has strides of its own",
     "tma.index": ("it takes dimension {dimension} of '{buffer}' one by one, not by {index}"),
