@@ -17,8 +17,7 @@ from tvm.ir import prim
 from tvm_ffi.structural import WalkResult
 
 from ..ir import nodes as ir
-from ..ir.calls import ADDRESS_OF, BUFFER_DATA, called
-from .memory import memories
+from .memory import memories, pointed
 
 _PURE: Final = 1
 """Largest ``TCallEffectKind`` of an operator whose result depends only on its arguments."""
@@ -31,7 +30,8 @@ class Uniformity:
         self._written: set[Any] = set()
         self._divergent: set[Any] = set()
         ir.walk(kernel, tirx.BufferStore, lambda s: self._written.add(s.buffer))
-        ir.walk(kernel, ir.Call, self._escape)
+        for buffer in pointed(kernel):  # the callee may write it
+            self._opaque(buffer)
         for view in memories(kernel).places:
             self._opaque(view)
         before = -1
@@ -69,18 +69,11 @@ class Uniformity:
         """Whether other CTAs may write ``buffer`` while the kernel runs, as this one does."""
         return ir.is_global(buffer) and buffer in self._written
 
-    def _escape(self, call: Any) -> None:
-        """Count a buffer whose address is taken as written: the callee may do that."""
-        name = called(call)
-        if name == BUFFER_DATA:
-            self._opaque(call.args[0])
-        elif name == ADDRESS_OF and isinstance(call.args[0], ir.TensorLoad):
-            self._opaque(call.args[0].source)
-
     def _opaque(self, buffer: Any) -> None:
+        """Count ``buffer`` as written with what threads need not agree on."""
         if ir.is_buffer_var(buffer):
             self._written.add(buffer)
-            if _is_private(buffer):
+            if ir.is_private(buffer):
                 self._divergent.add(buffer)
 
     def _visit(self, stmt: Any, diverged: bool) -> None:
@@ -107,7 +100,7 @@ class Uniformity:
             self._divergent.add(stmt.var)
 
     def _visit_store(self, stmt: Any, diverged: bool) -> None:
-        if stmt.buffer in self._divergent or not _is_private(stmt.buffer):
+        if stmt.buffer in self._divergent or not ir.is_private(stmt.buffer):
             return
         if diverged or not all(self.is_uniform(expr) for expr in (stmt.value, *stmt.indices)):
             self._divergent.add(stmt.buffer)
@@ -138,11 +131,6 @@ class Uniformity:
     def _mark_thread(self, var: Any, tag: str) -> None:
         if not tag.startswith(("blockIdx", "clusterIdx")):
             self._divergent.add(var)
-
-
-def _is_private(buffer: Any) -> bool:
-    """Whether each thread has its own copy of ``buffer``."""
-    return not ir.is_shared(buffer) and not ir.is_global(buffer)
 
 
 _CONSTANTS: Final = frozenset({int, float, bool, prim.IntImm, prim.FloatImm})

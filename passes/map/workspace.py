@@ -18,21 +18,18 @@ import tvm_ffi
 from tvm import tirx
 
 from ...plan import KernelPlan
-from ..ir.calls import ADDRESS_OF, called
+from ..analysis.memory import pointed
 from ..ir.kernels import thread_tag, with_block
 from ..ir.nodes import (
     Buffer,
-    Call,
     Expr,
     SBlockRealize,
     Stmt,
     TensorLoad,
-    Var,
     block,
     buffer,
     buffer_bytes,
     const_int,
-    has,
     is_shared,
     walk,
 )
@@ -58,7 +55,8 @@ def beyond(kernel: Stmt, private: Collection[Buffer], plan: KernelPlan) -> list[
     first = [buf for buf in known if buf in private]
     ranked = sorted(known, key=lambda buf: (buf not in first, -(buffer_bytes(buf) or 0)))
     taken: list[Buffer] = []
-    movable = [buf for buf in ranked if not _is_pointed_at(kernel, buf)]
+    reached = pointed(kernel)
+    movable = [buf for buf in ranked if buf not in reached]
     left = in_shared(kernel, private)
     while movable and least_bytes(left, native_bf16=native_bf16) > budget:
         taken.append(movable.pop(0))
@@ -116,17 +114,6 @@ def _tiles(kernel: Stmt) -> list[Buffer]:
 
 def _is_local(buf: Buffer) -> bool:
     return str(buf.scope()).startswith("local")
-
-
-def _is_pointed_at(kernel: Stmt, buf: Buffer) -> bool:
-    """Whether a pointer or a view reaches ``buf``, not only loads and stores."""
-
-    def reaches(call: Any) -> bool:
-        taken = called(call) == ADDRESS_OF
-        of = [arg.source if taken and isinstance(arg, TensorLoad) else arg for arg in call.args]
-        return any(isinstance(arg, Var) and arg.same_as(buf) for arg in of)
-
-    return has(kernel, Call, reaches)
 
 
 def _grid(kernel: Stmt) -> list[Any]:
