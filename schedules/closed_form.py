@@ -16,13 +16,17 @@ from ..mechanisms.tma import MAX_BOX, window_extents
 from ..passes.ir.indexing import affine
 from ..space.axes import AUTOMATIC_CLUSTERS
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
+from .names import blockized, cached, fused, padded, tiles_of, updating
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info
 from .workloads import (
     GROUP,
+    MATMUL,
     PARTIAL,
     PARTS,
     PIXELS,
+    STORE,
+    SUMS,
     Contraction,
     Gemm,
     Operand,
@@ -59,13 +63,13 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
     a = copy_info(0, what, tile, ragged_m or ragged_k)
     b = copy_info(1, what, tile, ragged_n or ragged_k)
-    acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
+    acc = cached(padded(SUMS) if ragged_m or ragged_n else SUMS, "local")
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.persistent or tiles)
     steps = reduction_tiles(what, tile.k)
     copied = (a,) if tile.stationary else (a, b)
     matmul = MatmulInfo(
-        op="matmul_update_o" if tile.persistent is None else "matmul_o_update",
+        op=blockized(updating(MATMUL)) if tile.persistent is None else updating(blockized(MATMUL)),
         acc=acc,
         a=a.dst,
         b=b.dst,
@@ -83,9 +87,9 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         stationary=(b.dst,) if tile.stationary and steps > 1 else (),
         k_last=_k_last(what, tile, steps),
     )
-    names = [*(name for name, _ in what.reduction_axes), f"{what.k[0]}_0"]
+    names = [*(name for name, _ in what.reduction_axes), tiles_of(what.k[0])]
     loop = LoopInfo(
-        name=f"{'_'.join(names)}_fused" if what.reduction_axes else names[0],
+        name=fused(names),
         trip=steps,
         trip_text=str(steps),
         ops=(*copied, matmul),
@@ -134,7 +138,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     rows = what.rows and not _cuts_groups(what, tile)
     scattered = not rows and (gathered or len(shape) != len(what.batch_axes) + 2)
     return StoreInfo(
-        op="store",
+        op=STORE,
         acc=acc,
         dst=name,
         dtype=what.types.out,
@@ -161,7 +165,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     if not side.k_major:
         row, column = column, row
     transposed = stages_transposed(what, which)
-    name = side.name + ("_pad_shared" if ragged else "_shared")
+    name = cached(padded(side.name) if ragged else side.name, "shared")
     # Rows start where the row length and the tile's column offset put them; a transposed row of the
     # tile is nowhere contiguous in memory.
     aligned = 1

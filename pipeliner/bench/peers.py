@@ -19,6 +19,7 @@ from tvm import s_tir, te
 
 from ..errors import WorkloadError
 from ..kernel.compiled import Kernel, compile_kernel
+from ..schedules.names import blockized, updating
 from ..schedules.workloads import Gemm
 from ..values.elements import element
 
@@ -81,7 +82,7 @@ def stock_mma(gemm: Gemm, target: Any, stages: int) -> Kernel:
         intrinsics.MMA_store_16x16_f32_global_INTRIN,
         "shared.dyn",
     )
-    outer, inner = sch.get_loops(sch.get_sblock("C_o_update"))[3:5]
+    outer, inner = sch.get_loops(sch.get_sblock(updating(blockized("C"))))[3:5]
     if stages == NESTED:
         _annotate(sch, outer, [0, 0, 2, 3, 3], [0, 1, 3, 2, 4])
         sch.annotate(outer, "software_pipeline_async_stages", [0])

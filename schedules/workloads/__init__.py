@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .contraction import INSTRUCTION, MATMUL, PARTIAL, PARTS, STORE, Contraction, Operand
+from .contraction import INSTRUCTION, MATMUL, PARTIAL, PARTS, STORE, SUMS, Contraction, Operand
 from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
@@ -35,6 +35,7 @@ __all__ = [
     "PARTS",
     "PIXELS",
     "STORE",
+    "SUMS",
     "Contraction",
     "Conv",
     "ConvInputGrad",

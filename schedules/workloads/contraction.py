@@ -30,6 +30,9 @@ from .epilogue import READING, RESIDUAL, apply
 MATMUL: Final = "matmul"
 """Name of the reduction block of every matmul-like workload."""
 
+SUMS: Final = "acc"
+"""Name of the buffer that it adds to."""
+
 STORE: Final = "store"
 """Name of the block that writes a workload's output from its accumulator."""
 
@@ -242,7 +245,7 @@ class _Builder:
         accumulator = what.types.accumulator
         results = (*what.batch_axes, what.m, what.n)
         axes = (*results, *what.reduction_axes, what.k)
-        sums = self._between("acc", results, accumulator)
+        sums = self._between(SUMS, results, accumulator)
 
         def multiply(values: Sequence[Any]) -> tuple[Any, Any]:
             out = list(values[: len(results)])
