@@ -84,7 +84,7 @@ def given_of(case: Case) -> Iterator[list[Any]]:
         yield arguments(case.build(), inputs | {name: planted}, truth)
 
 
-@pytest.mark.part(4)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(
     "case",
     [

@@ -78,6 +78,7 @@ def found_in(gemm: Gemm, tile: GemmTile, machine: Machine) -> KernelInfo:
     return recognised_info(func, machine, Request())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
 def test_the_closed_form_tells_it_as_the_kernel_does(
     gemm: Gemm, tile: GemmTile | None, machine: Machine, wanted: str

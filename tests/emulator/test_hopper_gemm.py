@@ -58,6 +58,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.part(2)
 @pytest.mark.parametrize("number", range(len(FORMS)))
 def test_every_trip_count_depth_and_cluster(number):
@@ -155,6 +156,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.part(2)
 @pytest.mark.parametrize("timing", ["late", "early"])
 @pytest.mark.parametrize(("change", "kind"), WRONG, ids=[str(change) for change, _ in WRONG])

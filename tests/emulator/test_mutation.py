@@ -16,6 +16,7 @@ from .ring import DEPTH, reversing_ring
 from .test_hopper_gemm import synchronises
 
 
+@pytest.mark.slow
 def test_every_mutant_of_a_hopper_gemm_dies() -> None:
     form = Form(cluster=2, depth=2)
     lowered = lower(gemm(form))

@@ -273,7 +273,9 @@ PROGRAMS = {
     ),
     "whole sum": Program(
         whole_sum,
-        lambda r: {"X": _integers(r, 3, 1000), "Y": np.zeros((3, 3), "float32")},
+        # No maximum of the first row, and no minimum of the last, is 0 or beyond.
+        lambda r: {"X": _integers(r, 3, 1000) + np.array([[-9], [0], [9]], "float32"),
+                   "Y": np.zeros((3, 3), "float32")},
         lambda a: {"Y": np.stack([a["X"].sum(1), a["X"].max(1), a["X"].min(1)], 1)},
         ("mapped.in_parts", {"threads": 256, "buffer": "t", "block": "sum"}),
     ),

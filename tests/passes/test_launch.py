@@ -42,7 +42,6 @@ def bodies(cuda: str) -> list[str]:
     return re.split(r'extern "C" __global__ [^;{]*\{\n', cuda)[1:]
 
 
-@pytest.mark.part(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_right_and_every_wait_is_needed(
@@ -59,7 +58,6 @@ def test_right_and_every_wait_is_needed(
 
 
 @pytest.mark.slow
-@pytest.mark.part(2)
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
     kernel = built(gemm, tile, **options)

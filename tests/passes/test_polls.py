@@ -118,6 +118,7 @@ def test_a_loop_that_overlaps_nothing_is_not_called_pipelined(target: str) -> No
     run(kernel, product=False)
 
 
+@pytest.mark.slow
 def test_copies_that_are_asked_for_are_made_and_said_to_overlap_nothing() -> None:
     kernel = pipeliner.build(program(_POLL, "", _SUM, ""), "a100", mechanism="cp_async")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"cp_async"}

@@ -34,7 +34,6 @@ def added(spec: Spec, tile: Any, **options: Any) -> Any:
     return pipeliner.build(schedule(spec, tile), "h100", reduction="atomic", **options)
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("spec", "tile"),
     [

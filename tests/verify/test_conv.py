@@ -53,7 +53,7 @@ def slots(target):
     return 2 if target == "sm_80" else "auto"
 
 
-@pytest.mark.part(4)
+@pytest.mark.part(2)
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_convolution_is_right(case):
     spec, tile = CASES[case]
@@ -68,7 +68,6 @@ def test_every_pair_of_options_computes_the_convolution(case):
     check(case.spec(), case.kernel_of())
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(
     "conv",
     [

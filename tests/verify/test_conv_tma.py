@@ -24,7 +24,6 @@ def kernel_of(spec: Convolution, tile: ConvTile, **options: Any) -> Kernel:
     return pipeliner.build(schedule_conv(spec, tile), "h100", instruction="wgmma", **options)
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize("case", CASES)
 def test_pixels_are_gathered_in_im2col_mode(case: str) -> None:
     spec, tile = CASES[case]
@@ -54,7 +53,6 @@ def test_outputs_are_stored_as_boxes_of_rows(case: str) -> None:
     assert store.mechanism == "tma"
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("forward", "view"),
     [
@@ -129,7 +127,6 @@ UNEVEN = [
 ]
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(("spec", "tile"), UNEVEN, ids=str)
 def test_steps_beyond_the_last_are_gathered_from_outside(spec: Convolution, tile: ConvTile) -> None:
     kernel = kernel_of(spec, tile, mechanism="tma")

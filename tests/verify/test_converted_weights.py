@@ -40,7 +40,6 @@ WEIGHTS = [
 ]
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize(("gemm", "tile", "options"), WEIGHTS, ids=str)
 def test_weights_are_converted_on_their_way(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]

@@ -229,7 +229,6 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel_of(gemm, (128, 64, 64), 4), m)
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [

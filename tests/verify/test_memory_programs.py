@@ -131,7 +131,6 @@ SOURCES = {
 """What a loop's copies read, overwritten in the loop."""
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_a_copy_reads_is_overwritten_when_it_has_landed(name: str) -> None:
     target, tiles, body, trips = SOURCES[name]

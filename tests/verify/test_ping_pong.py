@@ -46,7 +46,6 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     assert_right(gemm, kernel, **in_some_mode(tiles * 16 + steps * 4 + depth))
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "tile", "options"),
     [

@@ -22,7 +22,6 @@ def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kerne
     )
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("spec", "tile"),
     [

@@ -16,7 +16,6 @@ from .modes import modes_of, runs_of
 from .test_hopper import ORDERS, TIMINGS, assert_right, kernel_of
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "tile", "depth"),
     [
@@ -46,7 +45,6 @@ KINDS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_a_non_specialised_mainloop_of_every_type(number: int) -> None:
     """With one to four slots, more of them than steps among these; operands in registers, too."""

@@ -30,7 +30,6 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
     return pipeliner.build(schedule_gemm(gemm, tile), "h100", **asked)
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("gemm", "tile", "options"),
     [
@@ -100,7 +99,6 @@ TRANSPOSED = [
 ]
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize(("gemm", "tile", "options"), TRANSPOSED, ids=str)
 def test_an_operand_with_k_outermost_is_transposed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]

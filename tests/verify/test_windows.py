@@ -15,7 +15,6 @@ from .modes import modes_of
 from .test_conv_tma import kernel_of
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize("case", WINDOWS)
 def test_pixels_of_whole_rows_are_a_box(case: str) -> None:
     spec, tile = WINDOWS[case]
