@@ -11,7 +11,7 @@ from pipeliner.plan.request import INSTRUCTIONS, MECHANISMS
 
 from .rooms import ROOT, Module, modules
 
-PLANNING: Final = ("mechanisms", "instructions")
+PLANNING: Final = ("mechanisms", "instructions", "choice")
 EMITTING: Final = ("passes.copy", "passes.matmul", "passes.map", "passes.specialise", "passes.sync")
 OTHER_NAMES: Final = {"instructions.mapping": "passes.matmul.matmuls"}
 """Pairs whose files are not called the same."""

@@ -1,6 +1,6 @@
 """Map elementwise kernels, which stand beside the one with loops, to threads and vectors.
 
-``pipeliner/mechanisms/elementwise.py`` chooses the threads.
+``pipeliner/choice/elementwise.py`` chooses the threads.
 
     for blockIdx.x in 784:                   for blockIdx.x in 784:
       for i, j in T.grid(1, 512):      =>      for threadIdx.x in 128:

@@ -16,7 +16,6 @@ from ..cost.predict import Prediction, predict
 from ..diagnostics import is_code
 from ..errors import PlanError
 from ..machine import Machine
-from ..mechanisms.elementwise import plan_elementwise
 from ..mechanisms.eviction import check_eviction
 from ..mechanisms.launch import check_launch
 from ..mechanisms.pinned import pinned
@@ -26,6 +25,7 @@ from ..plan import SCALAR, CopyPlan, KernelPlan, LaunchPlan, LoopPlan, RingPlan,
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo
 from .depth import REGISTER_DEPTH
+from .elementwise import plan_elementwise
 from .loops import check_clamped, is_asynchronous, named
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .planned import check_cluster, predicted_us, summary

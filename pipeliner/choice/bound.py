@@ -16,12 +16,12 @@ from ..cost.memory import compulsory_us
 from ..cost.predict import ASSUMED_TRIP, MEMORY_NORM
 from ..cost.usage import Usage
 from ..machine import Machine
-from ..mechanisms.elementwise import elementwise_us
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import TMA_RATE, cta_count, memory_rate
 from ..plan.request import Request
 from ..values.elements import element, multiplied_as
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from .elementwise import elementwise_us
 
 
 def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:

@@ -18,13 +18,13 @@ from ..cost.predict import Prediction
 from ..diagnostics import Reason, Why
 from ..errors import PlanError
 from ..machine import Machine
-from ..mechanisms.elementwise import elementwise_us, plan_elementwise
 from ..mechanisms.launch import plan_launch
 from ..mechanisms.roles import plan_roles
 from ..plan import CopyPlan, KernelPlan, LoopPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import KernelInfo
 from .alone import left_alone, unpipelined
+from .elementwise import elementwise_us, plan_elementwise
 from .k_tail import leave_out
 from .loops import check_buffers, is_asynchronous, named, plan_loop, ring_buffers, why_no_ring
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma

@@ -15,12 +15,12 @@ from ..errors import PlanError
 from ..machine import WARP, Machine
 from ..machine.constant import constant, derived
 from ..mechanisms.copies import plan_copy
-from ..mechanisms.elementwise import plan_elementwise
 from ..mechanisms.launch import plan_launch
 from ..plan import SCALAR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
 from .alone import unpipelined
+from .elementwise import plan_elementwise
 from .mapped import DEFAULT_THREADS
 
 SHARED_OUT_THREADS: Final = constant(
