@@ -19,7 +19,7 @@ from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad
 
 from ...machine import VECTOR_BYTES
-from ..ir.calls import ADDRESS_OF, PTX, called, passed_buffer, uncast
+from ..ir.calls import ADDRESS_OF, BULK_COPY, PTX, called, passed_buffer, uncast
 from ..ir.nodes import Buffer, Expr, const_int, dtype_bytes
 
 _COPIES: Final = re.compile(r"tirx\.ptx\.cp(_async_(ca|cg|bulk).*)?|tirx\.s_tir\.cp_async_raw")
@@ -104,7 +104,7 @@ def _bytes(name: str, args: list[Any]) -> int:
     """Return how many bytes a call moves at each address at once; 0 if unknown."""
     if _COPIES.fullmatch(name):
         sizes = [const_int(arg) for arg in args if type(arg) is tirx.IntImm]
-        if "bulk" in name:
+        if name.startswith(BULK_COPY):
             return VECTOR_BYTES
         return max((size for size in sizes if size in (4, 8, VECTOR_BYTES)), default=0)
     if not name.startswith((f"{PTX}ld", f"{PTX}st")) or "matrix" in name:

@@ -31,6 +31,9 @@ CP_ASYNC_COPY: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
 CP_ASYNC_COMMIT: Final = "tirx.ptx.cp_async_commit_group"
 CP_ASYNC_WAIT: Final = "tirx.ptx.cp_async_wait_group"
 CP_ASYNC_WAIT_ALL: Final = "tirx.ptx.cp_async_wait_all"
+BULK_COPY: Final = "tirx.ptx.cp_async_bulk"
+"""Prefix of bulk copies, by tensor map or not, and of what groups and awaits them."""
+
 MAP_LOADS: Final = "tirx.ptx.cp_async_bulk_tensor_g2s"
 """Prefix of copies by tensor map: the map hides the source, and an mbarrier counts the bytes."""
 
