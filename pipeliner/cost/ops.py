@@ -25,17 +25,17 @@ from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
 
 
 class OpCost(NamedTuple):
-    """What one op of one iteration of one CTA costs."""
+    """What one op of one iteration of one CTA costs; a cycle of the ALU where nothing is known."""
 
-    pipe: Pipe
+    pipe: Pipe = "alu"
     """The pipe of an SM that it keeps busy."""
-    latency: int
+    latency: int = 1
     """Cycles from its issue until a consumer may start."""
-    occupancy: int
+    occupancy: int = 1
     """Cycles that it keeps the pipe busy."""
 
 
-_UNKNOWN: Final = OpCost("alu", 1, 1)
+_UNKNOWN: Final = OpCost()
 """What a statement costs that has no plan."""
 
 
