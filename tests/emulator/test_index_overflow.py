@@ -10,6 +10,8 @@ import pytest
 from tvm.script import tirx as T
 
 from pipeliner.emulator import emulate, sparse
+from pipeliner.emulator.translate.compiler import compile_kernel
+from pipeliner.mutation.mutants import device_functions
 
 from .raw import lower
 
@@ -87,6 +89,30 @@ def test_only_the_threads_that_wrap():
     a[5] = 40000
     (hazard,) = emulate(lower(main), [a, np.zeros_like(a)]).hazards
     assert (hazard.kind, hazard.threads) == ("index-overflow", (5,))
+
+
+@pytest.mark.parametrize("least", [0, 2**31 - 17, 2**31 - 9, 2**31 - 1])
+def test_a_loaded_index_is_checked_wherever_it_is_raised(least):
+    """Of one index two sums: one, both or none wrap, in the first step and not in the second."""
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((2, 32), "int32"), C: T.Buffer((32,), "int32")):
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            for i in T.serial(2):
+                at: T.let[T.int32] = A[i, tx]
+                C[T.bitwise_and(at + 8, 31)] = i
+                C[T.bitwise_and(at + 16, 31)] = i
+
+    a = np.zeros((2, 32), np.int32)
+    a[0, 0] = least
+    mod = lower(main)
+    (kernel,) = device_functions(mod)[0].values()
+    assert compile_kernel(kernel).code.source.count("arith.greatest") == 1
+    result = emulate(mod, [a, np.zeros(32, np.int32)])
+    found = [h for h in result.hazards if h.kind == "index-overflow"]
+    wanted = [least + by for by in (8, 16) if least + by >= 2**31]
+    assert [hazard.detail["value"] for hazard in found] == wanted
+    assert all((hazard.count, hazard.site.iteration) == (1, (("i", 0),)) for hazard in found)
 
 
 def test_values_that_were_loaded_may_wrap():

@@ -85,6 +85,11 @@ def checked(group: NotesWraps, key: str, symbol: str, a: Value, b: Value) -> Val
     return narrow
 
 
+def greatest(value: Value) -> int:
+    """The greatest of some integers."""
+    return int(np.max(value))
+
+
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     """Conversion of an array or numpy scalar as a CUDA C cast does it.
 

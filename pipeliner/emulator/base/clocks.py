@@ -46,6 +46,7 @@ class Clocks:
         self._state[:, :, self.never] = -1
         self._keep_own_past(np.arange(threads))
         self.floor = np.zeros(threads, np.int32)  # min over knows[t, :threads]
+        self.lowest = 0  # min of these: what every thread knows of every other one
 
     def _set_state(self, state: Array) -> None:
         self._state = state
@@ -58,6 +59,11 @@ class Clocks:
     def plane(self) -> int:
         """The plane of a clock that says what is fenced in shared memory."""
         return min(1, self._planes - 1)
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether there are agents besides the threads."""
+        return self._used > self.threads + 1
 
     def _keep_own_past(self, tids: Array) -> None:
         self.knows[tids, tids] = _SELF
@@ -96,6 +102,7 @@ class Clocks:
         self._state[rows] = np.maximum(self._state[rows], self.whole(clock))
         self._keep_own_past(tids)
         self.floor[rows] = self.knows[rows, : self.threads].min(axis=1)
+        self.lowest = int(self.floor.min())
 
     def mark(self, tid: int, column: int) -> None:
         """Let ``tid``, and who synchronises with it, know all that an engine stands for."""
@@ -106,7 +113,7 @@ class Clocks:
         if self._used == self.threads + 1 and self._planes == 1 and len(tids) == self.threads:
             self.knows[:, : self.threads] = now
             self._keep_own_past(tids)
-            self.floor[:] = now
+            self.floor[:] = self.lowest = now
             return
         self.acquire(tids, self.release(tids, now))
 

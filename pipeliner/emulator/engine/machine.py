@@ -156,6 +156,7 @@ class Cta:
         self._buffer_at = buffer_at
         # Threads that have not waited for the preceding kernel, which may still run.
         self.unwaited = np.full(cluster.threads, dependent)
+        self.dependent = dependent
         cluster.ctas.append(self)
 
     @property

@@ -101,7 +101,7 @@ class ThreadGroup:
 
     def note_wrap(self, key: str, where: Any, exact: Any) -> None:
         """Note that the arithmetic ``key`` wraps ``where``, and its ``exact`` results."""
-        if np.any(where):
+        if where.any() if isinstance(where, np.ndarray) else where:
             self.wrapped[key] = where, exact
         elif self.wrapped:
             self.wrapped.pop(key, None)
@@ -134,7 +134,7 @@ class ThreadGroup:
         before: what that grid wrote is visible to the whole grid (PTX ISA, griddepcontrol).
         """
         cta = self.cta
-        if not cta.unwaited.any():
+        if not cta.dependent or not cta.unwaited.any():
             return
         unwaited = self.active(mask)
         unwaited = unwaited[cta.unwaited[unwaited - cta.first]]

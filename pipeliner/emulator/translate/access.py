@@ -24,6 +24,9 @@ from .source import Val, Writer
 _WRAPPING: Final = ("+", "-", "*", "<<")
 """Operators whose results may leave 32 bits."""
 
+_LARGEST: Final = 2**31 - 1
+"""The largest signed integer of 32 bits."""
+
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -208,10 +211,24 @@ class Translation:
             return self.make(
                 f"arith.wrap({text}, 32, True)" if uniform else text, a.dtype, [a, b], lanes
             )
-        result = self.make(
-            f"arith.checked(s, {text!r}, {symbol!r}, {a.text}, {b.text})", a.dtype, [a, b], lanes
-        )
+        checked = f"arith.checked(s, {text!r}, {symbol!r}, {a.text}, {b.text})"
+        result = self.make(checked, a.dtype, [a, b], lanes)
+        by = -1 if b.const is None else int(b.const)
+        if symbol == "+" and by >= 0 and a.varying and a.text.isidentifier() and not result.pure:
+            return self._raised(a, by, result)
         return self.settle(result, "index")._replace(wraps=result.wraps | {text})
+
+    def _raised(self, a: Val, by: int, checked: Val) -> Val:
+        """Emit ``a + by``, ``checked`` where the greatest ``a`` comes too near to the end."""
+        most = self.writer.known(a.text)
+        if most is None:
+            most = self.writer.fresh("most")
+            self.writer.emit(f"{most} = arith.greatest({a.text})")
+            self.writer.scopes[-1].known[a.text] = most
+        text, name = f"({a.text} + {by})", self.writer.fresh("index")
+        fits = f"{most} <= {_LARGEST - by} and not s.wrapped"
+        self.writer.emit(f"{name} = {text} if {fits} else {checked.text}")
+        return checked._replace(text=name, depth=self.writer.depth, wraps=checked.wraps | {text})
 
     def use(self, value: Val) -> None:
         """Emit a check that an index, an address or a condition comes of nothing that has wrapped.

@@ -88,11 +88,15 @@ class Val(NamedTuple):
 
 @dataclass
 class Scope:
-    """One block of generated code; ``head`` collects hoisted assignments."""
+    """One block of generated code; ``head`` collects hoisted assignments.
+
+    ``known``: by a name, that of its greatest value, which the body has found.
+    """
 
     head: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
 
 
 class Writer:
@@ -113,6 +117,10 @@ class Writer:
 
     def emit(self, line: str) -> None:
         self.scopes[-1].body.append(line)
+
+    def known(self, name: str) -> str | None:
+        """Name of the greatest value of ``name``; None: no block around has found it."""
+        return next((s.known[name] for s in self.scopes if name in s.known), None)
 
     def hoist(self, text: str, depth: int) -> str:
         """Name of a temporary holding the pure expression ``text``."""

@@ -99,10 +99,10 @@ def wgmma_mma(
 def _use(group: IssuingGroup, registers: Registers) -> None:
     """Let the matrix unit use registers, which a fence must separate from earlier accesses."""
     used, touched = registers.view.marks("used"), registers.view.marks("touched")
-    rows, columns = registers.rows, list(registers.columns)
+    rows, columns = registers.rows, registers.at
     fenced = int(group.registers_fenced[rows].min())
-    if not fenced or (touched[rows, columns] > fenced).any():
-        latest = int(touched[rows, columns].max())
+    latest = int(touched[rows, columns].max())
+    if not fenced or latest > fenced:
         group.cta.add_hazard(
             "missing-wgmma-fence",
             group.event,

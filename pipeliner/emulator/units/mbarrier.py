@@ -18,6 +18,7 @@ import numpy as np
 
 from ...diagnostics import Reason, Why
 from ..memory.state import ClusterState, CtaState, GroupState
+from .fragments import WARP
 from .warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]
@@ -272,8 +273,14 @@ class Mbarriers:
         clock = barrier.completed[0]
         for tids, event in barrier.waits:
             late = tids[clock[tids] < event]
-            late = [t for t in late if not self._matrix_units.ordered(int(t), event, clock)]
-            if late:
+            if late.size:
+                # The warps of a thread group issue wgmma as one.
+                warps, of = np.unique(late // WARP, return_inverse=True)
+                passed = [
+                    self._matrix_units.ordered(int(warp) * WARP, event, clock) for warp in warps
+                ]
+                late = late[~np.array(passed)[of]]
+            if late.size:
                 cta = self._cluster.cta_of(int(late[0]))
                 cta.add_hazard(
                     "phase-aliasing",

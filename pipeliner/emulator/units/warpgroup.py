@@ -22,7 +22,7 @@ from ..memory.spaces import LocalView
 from ..memory.state import ClusterState, CtaState, GroupState
 from . import wgmma
 from .fragments import WARP
-from .wgmma import WARPGROUP, Descriptor, Major, Wgmma
+from .wgmma import WARPGROUP, Major, Wgmma
 
 Array = np.ndarray[Any, Any]
 _WARPS: Final = WARPGROUP // WARP
@@ -40,10 +40,15 @@ class Registers:
 
     def get(self) -> Array:
         """Return the values, (32, registers)."""
-        return np.ascontiguousarray(self.view.array[self.rows][:, list(self.columns)])
+        return np.ascontiguousarray(self.view.array[self.rows, self.at])
 
     def put(self, values: Array) -> None:
-        self.view.array[self.rows, list(self.columns)] = values.view(self.view.array.dtype)
+        self.view.array[self.rows, self.at] = values.view(self.view.array.dtype)
+
+    @property
+    def at(self) -> Any:
+        """The columns as an index of arrays: a slice if they are neighbours."""
+        return _as_index(self.columns)
 
 
 @dataclass(frozen=True)
@@ -206,12 +211,12 @@ class MatrixUnits:
         ):
             if desc is None:
                 continue
-            at = (wgmma.decode_descriptor(desc), total, spec.k, dtype.itemsize, major)
-            low, high = _extent(*at)
+            low, high, granules = _rows_of_operand(
+                desc, total, spec.k, dtype.itemsize, major, rows.start, rows.stop, cta.granule
+            )
             if low < 0 or high > cta.window.nbytes:
                 group.hazard("out-of-bounds", "wgmma", high, thread=int(tids[0]))
                 continue
-            granules = _granules(*at, rows.start, rows.stop, cta.granule)
             cta.shadow.engine_read(unit.engine, tids, clock, granules, group.event)
 
     def commit(self, group: GroupState, rows: slice) -> None:
@@ -266,8 +271,8 @@ class MatrixUnits:
 
 
 @lru_cache(maxsize=1024)
-def _granules(
-    desc: Descriptor,
+def _rows_of_operand(
+    desc: int,
     total: int,
     k: int,
     itemsize: int,
@@ -275,14 +280,14 @@ def _granules(
     start: int,
     stop: int,
     granule: int,
-) -> Array:
-    """Shadow granules of some rows of an operand."""
-    at = wgmma.operand_offsets(desc, total, k, itemsize, major)[start:stop]
-    return np.unique(at // granule)
+) -> tuple[int, int, Array]:
+    """First byte of an operand, one past its last, and the shadow granules of some of its rows."""
+    at = wgmma.operand_offsets(wgmma.decode_descriptor(desc), total, k, itemsize, major)
+    return int(at.min()), int(at.max()) + itemsize, np.unique(at[start:stop] // granule)
 
 
 @lru_cache(maxsize=1024)
-def _extent(desc: Descriptor, total: int, k: int, itemsize: int, major: Major) -> tuple[int, int]:
-    """First byte of an operand, and one past its last."""
-    at = wgmma.operand_offsets(desc, total, k, itemsize, major)
-    return int(at.min()), int(at.max()) + itemsize
+def _as_index(columns: tuple[int, ...]) -> slice | list[int]:
+    """Columns of an array as numpy takes them fastest."""
+    first, last = columns[0], columns[-1]
+    return slice(first, last + 1) if columns == tuple(range(first, last + 1)) else list(columns)
