@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from ..instructions.ops import matmul_ops
 from ..instructions.table import multiplied_by, rate_of
@@ -62,7 +62,7 @@ def _ops(
     if isinstance(one, CopyInfo):
         copy = next((copy for copy in plan.copies if copy.op == one.op), None)
         if copy is None:
-            yield Op(one.op), "copy", _without_plan()
+            yield Op(one.op), "copy", _UNKNOWN
         else:
             rate = copy_rate(machine, loop, plan.copies, cta_count(info))
             for op in copy_ops(copy):
@@ -71,7 +71,7 @@ def _ops(
     elif isinstance(one, MatmulInfo):
         matmul = next((matmul for matmul in plan.matmuls if matmul.op == one.op), None)
         if matmul is None:
-            yield Op(one.op), "mma", _without_plan()
+            yield Op(one.op), "mma", _UNKNOWN
         else:
             for op in matmul_ops(matmul, specialised=bool(plan.roles)):
                 yield op, _matmul_kind(op, matmul), _matmul_cost(one, matmul, op, machine)
@@ -88,11 +88,6 @@ def _statement_ops(
         yield load, "load", _load_cost(one, machine, rate)
         one = replace(one, global_bytes=0)
     yield rest, cast(OpKind, one.kind), _statement_cost(one, machine, rate)
-
-
-def _without_plan() -> OpCost:
-    """What a copy or a matmul costs that has no plan: it is issued, and nothing is known of it."""
-    return OpCost("alu", 1, 1)
 
 
 def _matmul_kind(op: Op, plan: MatmulPlan) -> OpKind:
