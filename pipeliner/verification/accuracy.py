@@ -51,10 +51,17 @@ def worst_error(
     rounded, each, before they were added in the type of the output. ``run``: as for ``allowed``.
     """
     if element(spec.storage).integer:
-        return 0.0 if bool((got == exact).all()) else float("inf")
+        return 0.0 if bool((got == as_stored(exact, got)).all()) else float("inf")
     got = got.astype(np.float64) if isinstance(got, np.ndarray) else got.double()
     error = abs(got - exact) / workload_bounds(spec, exact, magnitude, parts, run)
     return float(error.max())
+
+
+def as_stored(exact: Any, like: Any) -> Any:
+    """Exact integers in the type of ``like``, which keeps their low bits where it is narrower."""
+    if isinstance(like, np.ndarray):
+        return exact.astype(np.int64).astype(like.dtype)
+    return exact.long().to(like.dtype)
 
 
 def workload_bounds(spec: Spec, exact: Any, magnitude: Any, parts: int = 0, run: int = 0) -> Any:

@@ -22,7 +22,7 @@ from ..errors import WorkloadError
 from ..kernel.compiled import Kernel
 from ..values.elements import element
 from .accessed import Block
-from .accuracy import poisoned, workload_bounds
+from .accuracy import as_stored, poisoned, workload_bounds
 from .compared import Compared, compare
 from .magnitudes import magnitude_rule
 from .ownership import Owned, ownership
@@ -212,7 +212,7 @@ def verify_workload(
     name = list(arrays)[-1]
     rule = asked(tolerance)
     if rule is None and element(spec.storage).integer:
-        rule = Equal()
+        rule, exact = Equal(), as_stored(exact, out)
     elif rule is None:
         bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), partial_sums_of(subject))
         rule = AbsoluteBounds(Reason("bound.workload"), {name: bounds})
