@@ -30,8 +30,7 @@ def test_a_gpu_has_a_rate_of_each_operand(instruction: str, machine: Machine) ->
     rates = machine.mmas if instruction == "mma" else machine.wgmmas
     known = {"float32" if rate.dtype == "tfloat32" else rate.dtype for rate in rates}
     listed = {one.name for one in operands_of(instruction)}
-    assert known <= listed
-    assert listed - known <= {"uint8"}  # an operand of mma.sync beside int8, which no workload has
+    assert known == listed
     assert all(one.operand and one.sums for one in operands_of(instruction))
 
 

@@ -14,11 +14,13 @@ def tensor_cores(fp16_ops: int, latency: int, int8_ops: int = 0) -> tuple[MmaRat
 
     The others are fixed multiples of it; ``int8_ops``: where int8 is not twice as fast.
     """
+    of_bytes = int8_ops or 2 * fp16_ops
     return (
         MmaRate("float16", (16, 8, 16), fp16_ops, latency),
         MmaRate("bfloat16", (16, 8, 16), fp16_ops, latency),
         MmaRate("tfloat32", (16, 8, 8), fp16_ops // 2, latency),
-        MmaRate("int8", (16, 8, 32), int8_ops or 2 * fp16_ops, latency),
+        MmaRate("int8", (16, 8, 32), of_bytes, latency),
+        MmaRate("uint8", (16, 8, 32), of_bytes, latency),
     )
 
 

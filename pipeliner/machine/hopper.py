@@ -21,6 +21,7 @@ def _warpgroup_cores(fp16_ops: int) -> tuple[MmaRate, ...]:
         MmaRate("bfloat16", (64, 256, 16), fp16_ops, latency),
         MmaRate("tfloat32", (64, 256, 8), fp16_ops // 2, latency),
         MmaRate("int8", (64, 256, 32), fp16_ops * 2, latency),
+        MmaRate("uint8", (64, 256, 32), fp16_ops * 2, latency),
         MmaRate("float8_e4m3fn", (64, 256, 32), fp16_ops * 2, latency),
         MmaRate("float8_e5m2", (64, 256, 32), fp16_ops * 2, latency),
     )

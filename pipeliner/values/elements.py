@@ -61,7 +61,7 @@ def _half(name: str, ptx: str, sums: tuple[str, ...], tensor_map: int) -> Elemen
 
 ELEMENT_TYPES: Final = (
     ElementType("int8", 1, "s8", "s8", ("int32",), _BOTH, tensor_map=0, converts_to=_HALF),
-    ElementType("uint8", 1, "u8", "u8", ("int32",), ("mma",), tensor_map=0),
+    ElementType("uint8", 1, "u8", "u8", ("int32",), _BOTH, tensor_map=0),
     ElementType("bool", 1),
     _fp8("float8_e4m3fn", "e4m3"),
     _fp8("float8_e5m2", "e5m2"),

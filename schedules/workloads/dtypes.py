@@ -40,6 +40,7 @@ _TYPES: Final = {
     "float16": _Type("float16", ("float16", "float32")),
     "bfloat16": _Type("bfloat16", ("bfloat16", "float32")),
     "int8": _Type("int8", ("int32", "int8")),
+    "uint8": _Type("uint8", ("int32", "uint8")),
     "float8_e4m3fn": _Type("float8_e4m3fn", _FP8_OUTPUTS, "tensor"),
     "float8_e5m2": _Type("float8_e5m2", _FP8_OUTPUTS, "tensor"),
 }

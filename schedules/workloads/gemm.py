@@ -26,12 +26,12 @@ class Gemm:
     ``layout``: one letter for each operand, as in BLAS: ``N`` stores it as written above, ``T``
     transposed; so in ``NT`` the contiguous dimension of both operands is K. ``m=None`` leaves M to
     run time. ``dtype``: type of the operands (``float32``, ``tfloat32``, ``float16``, ``bfloat16``,
-    ``int8``, or a short form such as ``fp16``); ``tfloat32`` reads float32 and multiplies on tensor
-    cores. ``weights``: type of B in memory where it is another, int8 beside 16-bit floats, to which
-    it is converted on its way. ``accumulator`` and ``out`` default to the widest accumulator and to
-    the operands' type (int8: int32). ``epilogue``: what is done to the sums before they are stored,
-    in order: ``bias`` (one value for each column), ``scale`` (the same, multiplied), ``residual``
-    (a matrix like C), ``relu``, ``gelu``, ``silu``.
+    ``int8``, ``uint8``, or a short form such as ``fp16``); ``tfloat32`` reads float32 and
+    multiplies on tensor cores. ``weights``: type of B in memory where it is another, int8 beside
+    16-bit floats, to which it is converted on its way. ``accumulator`` and ``out`` default to the
+    widest accumulator and to the operands' type (bytes: int32). ``epilogue``: what is done to the
+    sums before they are stored, in order: ``bias`` (one value for each column), ``scale`` (the
+    same, multiplied), ``residual`` (a matrix like C), ``relu``, ``gelu``, ``silu``.
     WorkloadError names what makes no sense.
     """
 
@@ -111,7 +111,7 @@ class Gemm:
         return (*batch, *a), (*batch, *b), *steps.extra_shapes(self.epilogue, self.n, c), c
 
     def inputs(self, seed: int = 0, m: int | None = None) -> tuple[Any, ...]:
-        """Inputs with standard normal values (integers: uniform over -8..7), as numpy arrays."""
+        """Inputs of standard normal values (integers: uniform over 16), as numpy arrays."""
         rng = np.random.default_rng(seed)
         a, b, *extras, _ = self.shapes(m)
         kinds = (self.storage, self.weights or self.storage)

@@ -28,6 +28,7 @@ INSTRUCTIONS = {
     "mma.sync of bfloat16": r"HMMA\.16816\.F32\.BF16",
     "mma.sync of tfloat32": r"HMMA\.1688\.F32\.TF32",
     "mma.sync of int8": r"IMMA\.16832\.S8\.S8",
+    "mma.sync of uint8": r"IMMA\.16832\.U8\.U8",
     "cp.async latency": r"LDGSTS\.E\.BYPASS\.128",
     "TMA latency": r"UTMALDG\.2D",
     "wgmma": r"HGMMA\.64x(64|128|256)x16\.F32",

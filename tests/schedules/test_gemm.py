@@ -21,6 +21,7 @@ from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.tiles import stages_transposed
 from pipeliner.schedules.workloads import Gemm, numpy_dtype
+from pipeliner.values.elements import element
 from tests.refusals import refused
 
 PREFIX = (
@@ -48,6 +49,7 @@ CASES = {
     "fp32-TN-even": (Gemm(32, 32, 16, dtype="fp32", layout="TN"), GemmTile(16, 32, 8)),
     "tf32-TT": (Gemm(32, 32, 24, dtype="tf32", layout="TT"), GemmTile(16, 32, 8)),
     "int8-K-odd": (Gemm(16, 24, 53, dtype="int8"), GemmTile(16, 8, 32)),
+    "uint8-TN": (Gemm(16, 24, 64, dtype="uint8", layout="TN"), GemmTile(16, 8, 32)),
     "weights": (Gemm(33, 48, 64, weights="int8"), GemmTile(16, 16, 32)),
     "weights-split": (
         Gemm(32, 48, 64, dtype="bf16", weights="int8"),
@@ -92,7 +94,7 @@ def check(gemm, tile, m=None, func=None):
     half = "float16" in (gemm.accumulator, gemm.out)
     loose = 2e-2 if half or gemm.out == "bfloat16" else 1e-5
     scale = max(1, np.abs(expected).max())
-    assert np.abs(found - expected).max() <= (0 if gemm.storage == "int8" else loose * scale)
+    assert np.abs(found - expected).max() <= (0 if element(gemm.storage).integer else loose * scale)
 
 
 def prefix(mod):

@@ -36,6 +36,7 @@ def test_the_reference_follows_the_layout(layout):
         ("fp16", "float16", "float32", "float16"),
         ("bf16", "bfloat16", "float32", "bfloat16"),
         ("int8", "int8", "int32", "int32"),
+        ("uint8", "uint8", "int32", "int32"),
     ],
 )
 def test_defaults_of_each_type(dtype, storage, accumulator, out):

@@ -97,6 +97,7 @@ def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int,
         (Gemm(20, 200, 192, dtype="bfloat16"), (24, 128, 64), None, None),
         (Gemm(128, 128, 192, layout="TN"), (128, 64, 64), 1, (1, 4)),
         (Gemm(9, 128, 256, dtype="int8"), (16, 64, 128), None, None),
+        (Gemm(9, 128, 256, dtype="uint8"), (16, 64, 128), None, None),
     ],
     ids=str,
 )

@@ -81,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--dilation", type=_numbers, help=each)
     shape.add_argument("--groups", type=int, help="groups of channels (default: 1)")
     shape.add_argument("--grad", choices=GRADIENTS, help="the gradient of the input or the weights")
-    types = "fp32, tf32, fp16 (default), bf16, int8, e4m3, e5m2"
+    types = "fp32, tf32, fp16 (default), bf16, int8, uint8, e4m3, e5m2"
     shape.add_argument("--dtype", default="float16", help=types)
     shape.add_argument("--out", default="", help="type of the output (default: the inputs'; int32)")
     shape.add_argument(
