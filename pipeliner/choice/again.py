@@ -109,7 +109,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
     roles, pairs = plan_roles(
         info, tuple(loops), tuple(copies), mapped.matmuls, machine, cluster, consumers
     )
-    check_cluster(info, cluster, bool(roles))
+    check_cluster(info, cluster, copies)
     flying = {matmul.op: matmul.in_flight for matmul in plan.matmuls}
     made = KernelPlan(
         kernel=info.name,

@@ -20,6 +20,7 @@ from ..errors import PlanError
 from ..machine import Machine
 from ..mechanisms.launch import plan_launch
 from ..mechanisms.roles import plan_roles
+from ..mechanisms.table import moved_by
 from ..plan import CopyPlan, KernelPlan, LoopPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import KernelInfo
@@ -79,7 +80,7 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     roles, pairs = plan_roles(
         info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers
     )
-    check_cluster(info, cluster, bool(roles))
+    check_cluster(info, cluster, copies)
     kernel = KernelPlan(
         kernel=info.name,
         target=f"{machine.arch}a" if uses_wgmma(matmuls) else machine.arch,
@@ -141,11 +142,14 @@ def _check_any_ring(loops: Iterable[LoopWork], info: KernelInfo, request: Reques
         raise PlanError("depth.kernel", depth=request.depth, kernel=info.name, why=found)
 
 
-def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
-    """Raise PlanError for a cluster of CTAs that share nothing, or that the grid does not fill."""
+def check_cluster(info: KernelInfo, cluster: int, copies: Iterable[CopyPlan]) -> None:
+    """Raise PlanError for a cluster of CTAs that share nothing, or that the grid does not fill.
+
+    Boxes alone are copied for several CTAs.
+    """
     if cluster == 1:
         return
-    if not has_roles:
+    if not any(moved_by(copy).moves_boxes for copy in copies):
         why = Reason("cluster.no_tma")
         raise PlanError("cluster.refused", ctas=cluster, why=why)
     extent = info.grid[-1] if info.grid else 1

@@ -28,9 +28,9 @@ class CopyMechanism:
 
     ``by_producer``: one thread of a producer warp issues it; else the threads that compute do.
     ``through_registers``: its loads and its stores are two ops, with registers between. ``blocks``:
-    threads wait for what they loaded at once. ``moves_boxes``: of a tensor map, swizzled.
-    ``async_proxy``: what threads wrote is not ordered before its reads. ``names_cache``: it says
-    which cache keeps what it read. ``pipe``: what it keeps busy.
+    threads wait for what they loaded at once. ``moves_boxes``: of a tensor map, swizzled, also for
+    a cluster. ``async_proxy``: what threads wrote is not ordered before its reads. ``names_cache``:
+    it says which cache keeps what it read. ``pipe``: what it keeps busy.
     """
 
     name: Mechanism
