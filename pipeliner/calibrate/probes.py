@@ -225,7 +225,8 @@ def _mma(rate: MmaRate) -> Probe:
             sink=(warps * 32, result),
         ),
     )
-    name = f"mma_{dtype}_m{shape[0]}n{shape[1]}k{shape[2]}"
+    of_shape = "m{}n{}k{}".format(*shape)
+    name = f"mma_{dtype}_{of_shape}"
     ops = 2 * shape[0] * shape[1] * shape[2] * warps * chains * FEW_STEPS
 
     def values(took: Sequence[Took]) -> Values:
@@ -238,7 +239,7 @@ def _mma(rate: MmaRate) -> Probe:
             ),
         }
 
-    return Probe(f"mma.sync of {dtype}", runs, values)
+    return Probe(f"mma.sync {of_shape} of {dtype}", runs, values)
 
 
 def _cp_async() -> Probe:

@@ -42,7 +42,7 @@ def test_bandwidths_are_bytes_moved_over_time() -> None:
 
 def test_tensor_cores_are_operations_over_cycles() -> None:
     ops = 2 * 16 * 8 * 16 * 64 * FEW_STEPS
-    found = answers(H100, "mma.sync of float16", took(33 * STEPS), took(ops / 2048))
+    found = answers(H100, "mma.sync m16n8k16 of float16", took(33 * STEPS), took(ops / 2048))
     assert found == {"mma_float16_m16n8k16_latency": 33, "mma_float16_m16n8k16_rate": 2048}
     ops = 2 * 64 * 256 * 16 * 16 * FEW_STEPS
     times = [took(cycles * FEW_STEPS) for cycles in (60, 90, 150)]
