@@ -39,6 +39,9 @@ class Tensor:
     def float(self) -> Tensor:
         return self.to(float32)
 
+    def long(self) -> Tensor:
+        return self.to(np.int64)
+
     def cpu(self) -> Tensor:
         return self
 
