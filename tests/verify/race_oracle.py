@@ -190,7 +190,7 @@ class _Oracle:
         what = self._what(event)
         if what == "store":
             return int(self._program.value(event.statement, event.cta, event.thread))
-        if what == "load":
+        if what in ("load", "ld"):
             return int(self._out[event.statement, event.cta, event.thread])
         return None
 
@@ -198,7 +198,8 @@ class _Oracle:
         return self._value(a) is not None and self._value(a) == self._value(b)
 
     def _mixed(self, a: int, b: int) -> bool:
-        return {self._what(self._events[at]) for at in (a, b)} == {"load", "store"}
+        what = {self._what(self._events[at]) for at in (a, b)}
+        return what in ({"load", "store"}, {"ld", "store"})
 
 
 def judged(program: RaceProgram) -> str:
