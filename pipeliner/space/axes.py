@@ -121,12 +121,18 @@ def wgmma_is_open(info: KernelInfo, machine: Machine, request: Request) -> bool:
     return free and bool(machine.wgmmas) and bool(hints)
 
 
+def is_exact(info: KernelInfo) -> bool:
+    """Whether products of float32 are to be float32's: tensor cores would round their operands."""
+    matmuls = matmuls_of(info)
+    return any(op.a_dtype == "float32" and op.instruction != TENSOR for op in matmuls)
+
+
 def why_not_wgmma(info: KernelInfo, request: Request, *, accelerated: bool) -> Reason | None:
     """Why wgmma is not compared by default where it is open; None: it is."""
     if not accelerated:
         return Reason("choice.sm_90")
     found = matmuls_of(info)
-    if any(op.a_dtype == "float32" and op.instruction != TENSOR for op in found):
+    if is_exact(info):
         return Reason("mapping.exact")
     if request.warps is not None or any(op.warps or op.thread_tile for op in found):
         return Reason("choice.warps_asked")

@@ -22,7 +22,14 @@ from ..plan import KernelPlan
 from ..plan.request import INSTRUCTIONS, MECHANISMS, Request
 from ..values.facts import KernelInfo
 from ..values.failure import refusal
-from .axes import Combination, matmuls_of, wgmma_is_open, why_not_wgmma, worthwhile_clusters
+from .axes import (
+    Combination,
+    is_exact,
+    matmuls_of,
+    wgmma_is_open,
+    why_not_wgmma,
+    worthwhile_clusters,
+)
 
 Tier: TypeAlias = Literal["compared", "spare", "asked"]
 """When a candidate is taken: by its predicted time; where none of those lowers; where it is asked
@@ -106,11 +113,6 @@ class PlanCandidate:
         if self.decided.depth == 1:
             words.append("one slot")
         return ", ".join(words)
-
-
-def _is_exact(info: KernelInfo) -> bool:
-    """Whether products of float32 are summed in float32: tensor cores would round them."""
-    return any(op.a_dtype == "float32" for op in matmuls_of(info))
 
 
 def family(instruction: str) -> str:
@@ -222,10 +224,15 @@ class PlanSpace:
             yield self.scalar()
 
     def _may_copy_for_wgmma(self) -> bool:
-        """Whether wgmma whose math warps issue cp.async is possible."""
-        wgmma = bool(self.machine.wgmmas) and self.request.instruction in ("auto", "wgmma")
-        free = all(asked == "auto" for asked in self._asked_of_roles())
-        return wgmma and free and bool(matmuls_of(self.info))
+        """Whether wgmma whose math warps issue cp.async may be had: float32 stays float32."""
+        if not self.machine.wgmmas or not matmuls_of(self.info):
+            return False
+        if any(asked != "auto" for asked in self._asked_of_roles()):
+            return False
+        if self.request.instruction != "auto":
+            return self.request.instruction == "wgmma"
+        why = why_not_wgmma(self.info, self.request, accelerated=self.accelerated)
+        return why is None and wgmma_is_open(self.info, self.machine, self.request)
 
     def _is_wgmmas_alone(self) -> bool:
         """Whether something is asked for that no other instruction has."""
@@ -261,7 +268,7 @@ class PlanSpace:
         if matmuls_of(self.info):
             for instruction in INSTRUCTIONS:
                 if instruction not in ("auto", own.instruction):
-                    exact = _is_exact(self.info) and instruction != "simt"
+                    exact = is_exact(self.info) and instruction != "simt"
                     why = Reason("mapping.exact") if exact else ""
                     decided = replace(own, instruction=instruction)
                     yield from self._with_roles(decided, "asked", why)

@@ -137,6 +137,28 @@ def test_what_does_not_lower_is_compared_with_nothing():
     assert not any(reason.args.get("what") == "wgmma" for reason in said if second.family == "mma")
 
 
+def hinted(instruction):
+    """A product whose schedule wants ``instruction``."""
+    info = gemm()
+    (loop,) = info.loops
+    ops = [replace(op, instruction=instruction) if hasattr(op, "acc") else op for op in loop.ops]
+    return replace(info, loops=(replace(loop, ops=tuple(ops)),))
+
+
+@pytest.mark.parametrize(
+    ("info", "accelerated", "families"),
+    [
+        (gemm(dtype="float32", k=16), True, {"simt", "scalar"}),
+        (hinted("mma"), True, {"mma"}),
+        (gemm(), False, {"mma", "simt", "scalar"}),
+    ],
+    ids=["float32", "mma", "sm_90"],
+)
+def test_what_does_not_lower_gives_way_to_what_may_be_had_alone(info, accelerated, families):
+    ranking = Ranking(info, H100, Request(), accelerated=accelerated)
+    assert {one.family for one in ranking if one.is_possible} == families
+
+
 def test_exact_float32_says_why_faster_tensor_cores_are_not_taken():
     options = listed(gemm(dtype="float32", k=16), A100)
     simt = next(option for option in options if option.instruction == "simt")
