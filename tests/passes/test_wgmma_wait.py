@@ -1,4 +1,4 @@
-"""Threads that copy for wgmma: what they issue while it runs, and what may not be."""
+"""Math warps that issue cp.async for wgmma: what they issue while it runs, and what may not be."""
 
 from __future__ import annotations
 
