@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 from ..choice.planned import planned
 from ..choice.scalar import is_free, shared_out
 from ..diagnostics import Reason, Why
+from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..mechanisms.ping_pong import why_cooperative
 from ..mechanisms.table import PRODUCED
@@ -89,7 +90,7 @@ class PlanCandidate:
     def family(self) -> str:
         """The instruction that multiplies, in short, or what is asked to."""
         if isinstance(self.outcome, KernelPlan) and self.outcome.matmuls:
-            return family(self.outcome.matmuls[0].instruction)
+            return multiplied_by(self.outcome.matmuls[0]).name
         return self.decided.instruction
 
     @property
@@ -113,11 +114,6 @@ class PlanCandidate:
         if self.decided.depth == 1:
             words.append("one slot")
         return ", ".join(words)
-
-
-def family(instruction: str) -> str:
-    """The first word of an instruction: ``wgmma`` of ``wgmma.m64n256k16.f16.f32``."""
-    return instruction.split(".", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)

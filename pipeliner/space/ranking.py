@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..diagnostics import Reason
+from ..diagnostics import Reason, is_code
 from ..machine import Machine
 from ..mechanisms.ping_pong import promotion_stalls
 from ..plan import KernelPlan
@@ -91,12 +91,22 @@ class Ranking:
         if candidate.tier != "compared":
             return plan
         said = (
+            *self._unsaid(),
             self._of_cluster(candidate),
             self._of_consumers(candidate),
             self._of_mechanism(candidate),
             self._of_instruction(candidate),
         )
         return replace(plan, reasons=(*plan.reasons, *(one for one in said if one is not None)))
+
+    def _unsaid(self) -> Iterator[Reason]:
+        """Why what was compared has no plan, where no comparison tells: clusters, and bugs."""
+        by_default = self._space.request.cluster == "auto"
+        for one in self._listed:
+            if one.tier == "compared" and not one.is_possible:
+                in_cluster = by_default and one.decided.cluster != "auto"
+                if in_cluster or is_code(one.obstacle, "plan.bug"):
+                    yield Reason("choice.not_taken", what=one.name, why=one.obstacle)
 
     def everything(self) -> Iterator[PlanCandidate]:
         """All candidates, best first, then those that are taken only where they are asked for."""

@@ -8,14 +8,15 @@ import pytest
 
 from pipeliner.choice.again import with_prediction
 from pipeliner.choice.planned import planned
-from pipeliner.errors import PipelinerError, PlanError
+from pipeliner.errors import BugWarning, PipelinerError, PlanError
 from pipeliner.machine import A100, H100, T4, V100
 from pipeliner.plan.request import Request
+from pipeliner.space import candidates
 from pipeliner.space.alternatives import candidate_options, depth_options
 from pipeliner.space.ranking import Ranking, choose
 from tests.refusals import says, the
 
-from .kernels import gemm, stream
+from .kernels import gemm, stream, with_copies
 
 KERNELS = {
     "mma": (gemm(), A100, Request()),
@@ -157,6 +158,29 @@ def hinted(instruction):
 def test_what_does_not_lower_gives_way_to_what_may_be_had_alone(info, accelerated, families):
     ranking = Ranking(info, H100, Request(), accelerated=accelerated)
     assert {one.family for one in ranking if one.is_possible} == families
+
+
+def test_a_cluster_that_cannot_be_had_leaves_its_reason():
+    rows_in_two_lines = {"multicast": (2,), "src_strides": (4040, 1)}
+    info = with_copies(gemm(256, 128, 64, grid=(1023,)), **rows_in_two_lines)
+    plan = choose(info, H100, Request())
+    assert plan.cluster == 1
+    said = [one for one in plan.reasons if one.args.get("what") == "wgmma, clusters of 2"]
+    assert the("choice.not_taken", said).why.code == "cluster.refused"
+
+
+def test_a_bug_in_a_plan_that_is_compared_leaves_its_reason(monkeypatch):
+    def broken(info, machine, request):
+        if request.instruction == "auto":
+            raise KeyError("A_shared")
+        return planned(info, machine, request)
+
+    monkeypatch.setattr(candidates, "planned", broken)
+    with pytest.warns(BugWarning, match="KeyError"):
+        plan = choose(gemm(128, 256, 64, trip=64, grid=(512,)), H100, Request())
+    assert plan.matmuls[0].instruction.startswith("wgmma")
+    said = [one for one in plan.reasons if one.args.get("what") == "no wgmma"]
+    assert the("choice.not_taken", said).why.code == "plan.bug"
 
 
 def test_exact_float32_says_why_faster_tensor_cores_are_not_taken():
