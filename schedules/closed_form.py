@@ -13,7 +13,7 @@ from tvm.ir import Var
 
 from ..instructions.dtypes import element_bytes
 from ..mechanisms.tma import MAX_BOX, window_extents
-from ..passes.ir.indexing import affine
+from ..passes.ir.linear import affine
 from ..space.axes import AUTOMATIC_CLUSTERS
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
 from .names import blockized, cached, fused, padded, tiles_of, updating

@@ -21,8 +21,9 @@ from tvm.tirx import ForKind
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ..ir.indexing import affine, evaluate
+from ..ir.indexing import evaluate
 from ..ir.kernels import thread_tag
+from ..ir.linear import affine
 from ..ir.nodes import Expr, Stmt, Var, collect, const_int, substitute, thread_loop, variables, walk
 from ..ir.patterns import Copy
 

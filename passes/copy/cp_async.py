@@ -22,17 +22,9 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import Cache
-from ..ir.indexing import (
-    affine,
-    alignment,
-    at_lane,
-    comparison,
-    conjunction,
-    is_uniform,
-    offset,
-    unproven,
-)
+from ..ir.indexing import alignment, at_lane, comparison, conjunction, is_uniform, offset, unproven
 from ..ir.kernels import bodies, with_bodies
+from ..ir.linear import affine
 from ..ir.nodes import (
     Expr,
     ForKind,

@@ -30,7 +30,8 @@ from tvm.ir import Range
 
 from ...diagnostics import Reason
 from ...mechanisms.tma import im2col_obstacle
-from ..ir.indexing import Term, affine, conjunction, terms_of, together
+from ..ir.indexing import conjunction, together
+from ..ir.linear import Term, affine, terms_of
 from ..ir.nodes import Expr, Var, collect, const_int, i32, uses
 from ..ir.patterns import Copy, dimension_of
 from ..ir.wide_indices import ELEMENTS
@@ -159,9 +160,9 @@ def _axis(
     index: Expr, extent: int, pixel: Var, offsets: Collection[Var], ranges: Any
 ) -> SpatialAxis | None:
     """Return ``index`` in its three terms; None if it has others."""
-    terms, constant = terms_of(index)
-    moved = [term for term in terms if not uses(term[1], [pixel]) and uses(term[1], offsets)]
-    walked = [term for term in terms if term not in moved]
+    form = terms_of(index)
+    moved = [term for term in form.terms if not uses(term[1], [pixel]) and uses(term[1], offsets)]
+    walked = [term for term in form.terms if term not in moved]
     step = math.gcd(*[coefficient for coefficient, _ in walked]) or 1
     place = ranges.simplify(_sum([(coefficient // step, term) for coefficient, term in walked]))
     offset = ranges.simplify(_sum(moved))
@@ -169,7 +170,7 @@ def _axis(
     least, most = int(shifts.min_value), int(shifts.max_value)
     if int(places.min_value) < 0 or max(-least, most, int(places.max_value)) > _MANY:
         return None
-    lower = constant + least
+    lower = form.base + least
     axis = SpatialAxis(place, offset - least, most - least, step, 0, lower, 0)
     return _with_count(axis, int(places.max_value) + 1, extent)
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from ..ir.indexing import terms_of, together
+from ..ir.indexing import together
+from ..ir.linear import terms_of
 from ..ir.nodes import Expr, Var, const_int, i32, simplify, uses
 from ..ir.wide_indices import ELEMENTS
 
@@ -60,8 +61,8 @@ def _without(index: Expr, extent: Expr, moving: Sequence[Var], analyzer: Any) ->
 
     It is divided by the common factor of the other terms' coefficients.
     """
-    terms, constant = terms_of(index)
-    size = const_int(extent)
+    form = terms_of(index)
+    terms, size = form.terms, const_int(extent)
     if size is None or not uses(index, moving):
         return
     for one in terms:
@@ -72,12 +73,12 @@ def _without(index: Expr, extent: Expr, moving: Sequence[Var], analyzer: Any) ->
         others = [other for other in terms if other is not one]
         common = math.gcd(*[factor for factor, _ in others])
         total = sum((other * (factor // common) for factor, other in others), start=i32(0))
-        yield total < -(-(size - constant - least) // common)
+        yield total < -(-(size - form.base - least) // common)
 
 
 def _undivided(index: Expr) -> tuple[Expr, int]:
     """Return ``by * index``, with a term divided by that number left undivided, and ``by``."""
-    for by, term in terms_of(index)[0]:
+    for by, term in terms_of(index).terms:
         divisor = const_int(term.b) if isinstance(term, tirx.FloorDiv) else None
         if by == 1 and divisor is not None:
             return (index - term) * divisor + term.a, divisor

@@ -28,7 +28,8 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...mechanisms.tma import column_block_bytes, extent_obstacle
 from ...plan import Eviction
-from ..ir.indexing import affine, conjunction
+from ..ir.indexing import conjunction
+from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
 from ..ir.patterns import Copy, dimension_of
 from ..ir.wide_indices import WIDE

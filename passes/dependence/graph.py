@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tvm.ir import Var
 
@@ -31,7 +31,7 @@ from ..analysis.memory import Memories, byte_span
 from ..analysis.op_kinds import classify, is_global_load
 from ..ir.nodes import Buffer, is_global, is_private
 from ..ir.op_form import OpLoop, op_loop
-from .affine import ANY, Interval, Linear, intersect, linear, overlap
+from .distances import ANY, Form, Interval, intersect, linear, overlap, upto
 from .privatisation import why_carried
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ _KINDS: Final = (("RAW", WRITE, READ), ("WAR", READ, WRITE), ("WAW", WRITE, WRIT
 _MAX_PAIRS: Final = 1024
 """Most pairs of accesses compared for two ops; beyond, a buffer counts as one location."""
 
-_Form = tuple[Effect, "tuple[Linear | None, ...] | None"]
+_Box: TypeAlias = "tuple[Form | None, ...] | None"
+_Form: TypeAlias = "tuple[Effect, _Box]"
 
 
 def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiDiGraph:
@@ -185,7 +186,7 @@ def _add_memory_edges(
                 index: _forms(found[index], buf, form, threads, viewed=buf in views)
                 for index in users
             }
-        moves = any(_moves(access) for access in forms.values())
+        moves = any(_moves(access, form.var) for access in forms.values())
         having = {
             mode: {at: [pair for pair in forms[at] if mode in pair[0].mode] for at in users}
             for mode in (READ, WRITE)
@@ -199,7 +200,7 @@ def _add_memory_edges(
                     if kind == "WAW" and ops[src].is_chunk_beside(ops[dst]):
                         continue  # of one copy, which stores every element once
                     for distance in _distances(
-                        a, b, src < dst, moves, form.trip, carried=buf not in fresh
+                        a, b, src < dst, moves, form, carried=buf not in fresh
                     ):
                         graph.add_edge(
                             ops[src],
@@ -228,14 +229,14 @@ def _forms(
     if not private and threads is not None:
         bounds.update({var: (0, extent - 1) for var, extent in threads.items()})
     closed = private or threads is not None
-    known: dict[Any, Linear | None] = {}
+    known: dict[Any, Form | None] = {}
     memory = Memories()
 
-    def dimension(expr: Any, extent: int) -> Linear | None:
+    def dimension(expr: Any, extent: int) -> Form | None:
         if expr not in known:
             known[expr] = linear(expr, form.var, bounds, closed)
         start = known[expr]
-        return start if start is None or extent == 1 else start.plus(Linear(high=extent - 1))
+        return start if start is None or extent == 1 else start.plus(upto(extent - 1))
 
     forms: list[_Form] = []
     for access in op.accesses:
@@ -248,9 +249,14 @@ def _forms(
     return forms
 
 
-def _moves(forms: list[_Form]) -> bool:
+def _moves(forms: list[_Form], loop_var: Var) -> bool:
     """Whether some index moves with the loop; else every iteration touches the same places."""
-    return any(dim is not None and dim.k for _, box in forms if box is not None for dim in box)
+    return any(
+        dim is not None and loop_var in dim.coefficients
+        for _, box in forms
+        if box is not None
+        for dim in box
+    )
 
 
 def _distances(
@@ -258,12 +264,12 @@ def _distances(
     second: list[_Form],
     in_order: bool,
     moves: bool,
-    trip: int | None,
+    form: OpLoop,
     carried: bool,
 ) -> list[int]:
     """Return the distances of the edges needed: 0 if they meet in one iteration, and the least."""
     if moves and len(first) * len(second) <= _MAX_PAIRS:
-        meetings = [_meeting(a, b) for _, a in first for _, b in second]
+        meetings = [_meeting(a, b, form.var) for _, a in first for _, b in second]
     else:
         meetings = [ANY]
     result: list[int] = []
@@ -271,18 +277,18 @@ def _distances(
         result.append(0)
     if carried:
         later = [max(1, low) for low, high in meetings if max(1, low) <= high]
-        if later and (trip is None or min(later) < trip):
+        if later and (form.trip is None or min(later) < form.trip):
             result.append(int(min(later)))
     return result
 
 
-def _meeting(a: tuple[Linear | None, ...] | None, b: tuple[Linear | None, ...] | None) -> Interval:
+def _meeting(a: _Box, b: _Box, loop_var: Var) -> Interval:
     if a is None or b is None or len(a) != len(b):
         return ANY
     result = ANY
     for one, other in zip(a, b, strict=True):
         if one is not None and other is not None:
-            result = intersect(result, overlap(one, other))
+            result = intersect(result, overlap(one, other, loop_var))
     return result
 
 

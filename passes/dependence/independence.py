@@ -20,7 +20,7 @@ from tvm.ir import Range
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ..ir.indexing import affine
+from ..ir.linear import affine
 from ..ir.nodes import Expr, Var, const_int, i32, substitute, uses, walk
 from ..ir.patterns import Nest
 

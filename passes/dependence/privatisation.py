@@ -23,7 +23,7 @@ from ..analysis.effects import Effect, Effects
 from ..ir.indexing import conjuncts
 from ..ir.nodes import Buffer, const_int, has, is_among, uses
 from ..ir.op_form import OpLoop
-from .affine import linear
+from .distances import linear
 
 _Box: TypeAlias = "tuple[tuple[int, int] | None, ...]"
 """Inclusive bounds of each dimension; None for the whole dimension."""
@@ -100,12 +100,12 @@ def _bounds(access: Effect, loop_var: Var, bounds: Mapping[Var, Any]) -> _Box:
         whole = const_int(size)
         if (
             form is None
-            or not form.is_interval
-            or (whole is not None and form.low <= 0 and form.high + extent >= whole)
+            or form.coefficients
+            or (whole is not None and form.base.low <= 0 and form.base.high + extent >= whole)
         ):
             result.append(None)
         else:
-            result.append((form.low, form.high + extent - 1))
+            result.append((form.base.low, form.base.high + extent - 1))
     return tuple(result)
 
 

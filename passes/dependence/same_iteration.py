@@ -17,7 +17,7 @@ from typing import Any, Final
 from tvm import sym, tirx
 from tvm.ir import Range, Var
 
-from ..ir.indexing import terms_of
+from ..ir.linear import terms_of
 from ..ir.nodes import const_int, is_among, variables
 
 _UNBOUNDED: Final = 1 << 40
@@ -79,12 +79,11 @@ class _Equal:
 
     def compare(self, a: Any, b: Any) -> None:
         """Learn from ``a`` of one side being equal to ``b`` of the other."""
-        mine, first = terms_of(self.ranges.simplify(a))
-        theirs, second = terms_of(self.ranges.simplify(b))
-        gap = abs(first - second)
+        mine, theirs = (terms_of(self.ranges.simplify(index)) for index in (a, b))
+        gap = abs(mine.base - theirs.base)
         digits: dict[int, tuple[list[Any], list[Any]]] = {}
-        for side, terms in enumerate((mine, theirs)):
-            for coefficient, expr in terms:
+        for side, form in enumerate((mine, theirs)):
+            for coefficient, expr in form.terms:
                 digits.setdefault(coefficient, ([], []))[side].append(expr)
         left: list[tuple[int, list[Any], list[Any]]] = []
         for coefficient, (here, there) in digits.items():

@@ -25,23 +25,17 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, Final
+from typing import Any
 
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..ir import nodes as ir
-from ..ir.bits import Bits
-from ..ir.indexing import IndexSum, terms_of
+from ..ir.bounds import RANGES, KnownBounds
 from ..ir.kernels import thread_tag
+from ..ir.linear import Linear, terms_of
 from ..ir.named_pass import named_pass
-
-_RANGES: Final = {
-    "int32": range(-(1 << 31), 1 << 31),
-    "int64": range(-(1 << 63), 1 << 63),
-}
-"""What an index of each type can hold."""
 
 
 @named_pass("SplitAddresses")
@@ -55,7 +49,7 @@ class _Splitter:
 
     def __init__(self) -> None:
         self._prover = sym.Analyzer()
-        self._bits = Bits()
+        self._bounds = KnownBounds()
         self._varying: list[set[Any]] = [set()]
         self._addressed: dict[Any, bool] = {}
 
@@ -94,8 +88,8 @@ class _Splitter:
     def _know(self, var: Any, low: Any, extent: Any) -> None:
         self._prover.bind(var, Range.from_min_extent(low, extent))
         first, size = ir.const_int(low), ir.const_int(extent)
-        if first is not None and first >= 0 and size is not None:
-            self._bits.bound(var, first + size - 1)
+        if first is not None and size is not None:
+            self._bounds.bind(var, first, first + size - 1)
 
     # Accesses.
 
@@ -129,19 +123,19 @@ class _Splitter:
             if first is None or first[1] != 1:
                 return None
             index = first[0]
-        if str(index.ty.dtype) not in _RANGES:
+        if str(index.ty.dtype) not in RANGES:
             return None
         dtype = str(index.ty.dtype)
         whole = terms_of(index, self._opened)
-        if whole.constant < 0 or not self._fits(whole, dtype):
+        if whole.base < 0 or not self._fits(whole, dtype):
             return None
-        varies = [self._varies(term) for _, term in whole.terms]
+        sides = [(term, self._varies(term[1])) for term in whole.terms]
         moving, fixed = (
-            IndexSum(tuple(t for t, moves in zip(whole.terms, varies) if moves is wanted))
+            Linear({term: by for (by, term), moves in sides if moves is wanted}, 0)
             for wanted in (True, False)
         )
         parts = [part.expr(dtype) for part in (moving, fixed) if part.terms]
-        parts += [tirx.const(whole.constant, dtype)] if whole.constant or not parts else []
+        parts += [tirx.const(whole.base, dtype)] if whole.base or not parts else []
         total = functools.reduce(operator.add, parts)
         return total if lanes == 1 else tirx.Ramp(total, tirx.const(1, dtype), lanes)
 
@@ -156,22 +150,27 @@ class _Splitter:
             lambda found: found in varying if isinstance(found, ir.Var) else True,
         )
 
-    def _fits(self, whole: IndexSum, dtype: str) -> bool:
+    def _fits(self, whole: Linear[int], dtype: str) -> bool:
         """Whether no partial sum can leave its type if the whole sum does not."""
         if all(coefficient > 0 and self._is_positive(term) for coefficient, term in whole.terms):
             return True
         bound = self._prover.const_int_bound(whole.expr(dtype))
-        values = _RANGES[dtype]
+        values = RANGES[dtype]
         return int(bound.min_value) in values and int(bound.max_value) in values
 
     def _is_positive(self, term: Any) -> bool:
-        if self._bits.of(term) is not None:
+        if self._bits(term) is not None:
             return True
         return int(self._prover.const_int_bound(term).min_value) >= 0
 
+    def _bits(self, expr: Any) -> int | None:
+        """The bits of ``expr`` that can be one; None if it may be negative."""
+        known = self._bounds.of(expr)
+        return None if known is None else known.bits
+
     # Sums.
 
-    def _opened(self, expr: Any) -> IndexSum | None:
+    def _opened(self, expr: Any) -> Linear[int] | None:
         """An exclusive or as a sum, with constants moved out that no carry, no flipped bit reaches.
 
         None for anything else.
@@ -181,32 +180,32 @@ class _Splitter:
         dtype = str(expr.ty.dtype)
         a, b = terms_of(expr.a, self._opened), terms_of(expr.b, self._opened)
         x, y = a.expr(dtype), b.expr(dtype)
-        bits_x, bits_y = self._bits.of(x), self._bits.of(y)
-        in_a, in_b, outside = a.constant, b.constant, 0
+        bits_x, bits_y = self._bits(x), self._bits(y)
+        in_a, in_b, outside = a.base, b.base, 0
         # A multiple of 2 ** n does not reach the n low bits, and the other operand no more than n.
         if bits_y is not None and in_b >= 0:
-            low = in_a % (1 << (bits_y.mask | in_b).bit_length())
+            low = in_a % (1 << (bits_y | in_b).bit_length())
             outside, in_a = in_a - low, low
         if bits_x is not None and in_a >= 0:
-            low = in_b % (1 << (bits_x.mask | in_a).bit_length())
+            low = in_b % (1 << (bits_x | in_a).bit_length())
             outside, in_b = outside + in_b - low, low
         if (
             bits_x is None
             or bits_y is None
             or min(in_a, in_b) < 0
-            or in_a & bits_x.mask
-            or in_b & bits_y.mask
+            or in_a & bits_x
+            or in_b & bits_y
         ):
             kept = tirx.bitwise_xor(x + in_a if in_a else x, y + in_b if in_b else y)
-            return IndexSum(((1, kept),), outside)
+            return Linear({kept: 1}, outside)
         # Without carries the constants meet: bits that neither x nor y has are added, the rest
         # stay under the exclusive or.
         flipped = in_a ^ in_b
-        unmasked = flipped & ~(bits_x.mask | bits_y.mask)
+        unmasked = flipped & ~(bits_x | bits_y)
         operands = [part.expr(dtype) for part in (a, b) if part.terms]
         operands += [tirx.const(flipped ^ unmasked, dtype)] if flipped != unmasked else []
         term = functools.reduce(tirx.bitwise_xor, operands)
-        return IndexSum(((1, term),), outside + unmasked)
+        return Linear({term: 1}, outside + unmasked)
 
 
 def scalar(index: Any) -> tuple[Any, int] | None:

@@ -49,7 +49,7 @@ from ..ir.nodes import (
     substitute,
     walk,
 )
-from ..ir.wide_indices import GREATEST
+from ..ir.wide_indices import ELEMENTS
 
 ADDRESS: Final = "pipeliner_address"
 """Function that host code calls for an address, until TVM's last passes have run."""
@@ -103,9 +103,9 @@ def _with_whole_extents(func: Any, name: str) -> Any:
                 extent=str(extent.name),
                 at=at,
                 name=str(param.name),
-                most=GREATEST,
+                most=ELEMENTS,
             )
-            checks.append(_asserted(whole[extent] <= tirx.const(GREATEST, "int64"), said))
+            checks.append(_asserted(whole[extent] <= tirx.const(ELEMENTS, "int64"), said))
     if not whole:
         return func
     cut = {var: tirx.Cast("int32", wide) for var, wide in whole.items()}

@@ -25,7 +25,7 @@ from tvm.ir import Range
 
 from ...values.origin import PHASE, STEADY
 from ..ir import nodes as ir
-from ..ir.indexing import affine
+from ..ir.linear import affine
 from ..ir.named_pass import named_pass
 
 Key: TypeAlias = "tuple[int, int]"

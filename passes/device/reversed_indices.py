@@ -15,7 +15,7 @@ from typing import Any
 import tvm_ffi
 from tvm import sym, tirx
 
-from ..ir.indexing import terms_of
+from ..ir.linear import terms_of
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Expr, TensorLoad, const_int, has
 
@@ -51,7 +51,7 @@ def _has_descending(indices: list[Expr]) -> bool:
 def _is_descending(node: Any) -> bool:
     """Whether a quotient or modulo by a constant has a descending term."""
     by = const_int(node.b)
-    return by is not None and by > 0 and any(factor < 0 for factor, _ in terms_of(node.a)[0])
+    return by is not None and by > 0 and any(factor < 0 for factor, _ in terms_of(node.a).terms)
 
 
 def _ascending(indices: list[Expr]) -> list[Expr]:
@@ -65,8 +65,7 @@ def _made_ascending(node: Any) -> Any:
     node = sym.Analyzer().simplify(node)
     if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not _is_descending(node):
         return _within(node)
-    terms, _ = terms_of(node.a)
-    if any(factor > 0 for factor, _ in terms):
+    if any(factor > 0 for factor, _ in terms_of(node.a).terms):
         return node
     by = const_int(node.b) or 1
     up = sym.Analyzer().simplify(-1 - node.a)

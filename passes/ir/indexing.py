@@ -1,7 +1,7 @@
-"""Answer questions about index expressions: are they affine, what divides them, what is proven.
+"""Answer questions about index expressions: what divides them, what is proven, where they point.
 
-    affine(i * 4 + b, [i])       =>  base b, coefficient 4 of i
     alignment(x * 8 + 4)         =>  4
+    x < 8 and y < 8              =>  x < 8, y < 8
 
 Every answer is a proof or "unknown", never a guess: a vector access or a 16-byte copy is legal only
 if it is proven so.
@@ -9,12 +9,9 @@ if it is proven so.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +19,11 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range, prim
 
+from .linear import affine
 from .nodes import Buffer, Expr, Var, const_int, has, i32, simplify, substitute, uses, walk
-from .wide_indices import WIDE, is_large, widened
+from .wide_indices import is_large, widened
 
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
-
-Term: TypeAlias = "tuple[int, Expr]"
-"""An expression and its coefficient."""
 
 _BINARY: Final[Mapping[type, Any]] = {
     prim.Add: np.add,
@@ -47,97 +42,6 @@ _BINARY: Final[Mapping[type, Any]] = {
 
 UNBOUNDED_ALIGNMENT: Final = 1 << 20
 """Alignment of zero: more than any vector needs."""
-
-
-@dataclass(frozen=True)
-class Affine:
-    """A form ``base + sum(coefficients[v] * v)``; variables that do not occur are left out."""
-
-    base: Expr
-    coefficients: Mapping[Var, int]
-
-
-def affine(expr: Expr, variables: Sequence[Var]) -> Affine | None:
-    """Return ``expr`` as an affine form in ``variables`` with constant coefficients, or None."""
-    narrow = {} if str(expr.ty.dtype) != WIDE else _in_64_bits(variables)
-    if narrow:
-        expr = _renamed(expr, narrow)
-        if uses(expr, variables):
-            return None
-    names = [narrow.get(var, var) for var in variables]
-    found = sym.detect_linear_equation(expr, names)
-    if len(found) != len(variables) + 1:
-        return None
-    coefficients = {}
-    for var, coefficient in zip(variables, found):
-        value = const_int(coefficient)
-        if value is None:
-            return None
-        if value:
-            coefficients[var] = value
-    return Affine(sym.Analyzer().simplify(found[-1]), coefficients)
-
-
-def _in_64_bits(variables: Sequence[Var]) -> dict[Var, Var]:
-    """Return a 64-bit variable for each of ``variables`` that has fewer bits."""
-    narrow = [var for var in variables if str(var.ty.dtype) != WIDE]
-    return {var: Var(str(var.name), WIDE) for var in narrow}
-
-
-def _renamed(expr: Expr, names: Mapping[Var, Var]) -> Expr:
-    """Return ``expr`` with 64-bit variables in place of those that are widened in it."""
-
-    def visit(cast: Any) -> Any:
-        if str(cast.ty.dtype) != WIDE:
-            return cast
-        if type(cast.value) is Var:
-            return names.get(cast.value, cast)
-        pushed = widened(cast.value)
-        return cast if isinstance(pushed, tirx.Cast) else _renamed(pushed, names)
-
-    return tvm_ffi.structural_map(expr, [(tirx.Cast, visit)], order="post")
-
-
-class IndexSum(NamedTuple):
-    """A sum ``sum(coefficient * term) + constant``; no term is a sum or a constant."""
-
-    terms: tuple[Term, ...] = ()
-    constant: int = 0
-
-    def plus(self, other: IndexSum) -> IndexSum:
-        """Return the sum of two."""
-        return IndexSum((*self.terms, *other.terms), self.constant + other.constant)
-
-    def scaled(self, factor: int) -> IndexSum:
-        """Return this sum times a constant."""
-        terms = tuple((factor * coefficient, term) for coefficient, term in self.terms)
-        return IndexSum(terms if factor else (), self.constant * factor)
-
-    def expr(self, dtype: str) -> Expr:
-        """Return the sum of the terms as an expression; 0 for none."""
-        parts = [term if by == 1 else term * tirx.const(by, dtype) for by, term in self.terms]
-        return functools.reduce(operator.add, parts) if parts else tirx.const(0, dtype)
-
-
-def terms_of(expr: Expr, opened: Callable[[Expr], IndexSum | None] = lambda _: None) -> IndexSum:
-    """Return ``expr`` as terms with their coefficients, and a constant.
-
-    ``opened``: the sum that an expression of another kind is, if it is one.
-    """
-    if isinstance(expr, (tirx.Add, tirx.Sub)):
-        sign = 1 if isinstance(expr, tirx.Add) else -1
-        return terms_of(expr.a, opened).plus(terms_of(expr.b, opened).scaled(sign))
-    if isinstance(expr, tirx.Mul) and (factor := _literal(expr.b)) is not None:
-        return terms_of(expr.a, opened).scaled(factor)
-    known = _literal(expr)
-    if known is not None:
-        return IndexSum(constant=known)
-    return opened(expr) or IndexSum(((1, expr),))
-
-
-def _literal(expr: Expr) -> int | None:
-    """Return the value of a constant, also a cast one; without simplifying anything else."""
-    return const_int(expr) if isinstance(expr, (int, tirx.IntImm, tirx.Cast)) else None
 
 
 def strides(buf: Buffer) -> list[Expr]:

@@ -20,7 +20,8 @@ import tvm_ffi
 from tvm import tirx
 
 from .calls import called
-from .indexing import affine, alignment, conjuncts, offset
+from .indexing import alignment, conjuncts, offset
+from .linear import affine
 from .nodes import (
     Buffer,
     Expr,

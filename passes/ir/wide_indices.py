@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
@@ -27,19 +27,14 @@ from tvm.ir import Call, Range, StringImm, TensorLoad, TensorRegion, Var
 
 from ...diagnostics import Reason
 from . import nodes as ir
+from .bounds import RANGES, Bounds, KnownBounds
 from .calls import ACCESS_PTR, called
 from .named_pass import named_pass
 
 ELEMENTS: Final = (1 << 31) - 1
-"""Most elements of a buffer whose number and offsets fit in 32 bits."""
-
-GREATEST: Final = (1 << 31) - 1
-"""The greatest index in 32 bits."""
+"""The greatest index in 32 bits: most elements of a buffer whose number and offsets fit."""
 
 WIDE: Final = "int64"
-
-Bounds: TypeAlias = "tuple[int, int]"
-"""The least and the greatest value of an integer."""
 
 _BOTH: Final = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min,
@@ -150,7 +145,7 @@ class _Indices:
     """Widens the indices of one function; knows the bounds of its loop variables."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Bounds] = {}
+        self._known = KnownBounds()
         self._matched: set[Any] = set()
 
     def run(self, func: Any) -> Any:
@@ -171,7 +166,7 @@ class _Indices:
     def _loop(self, node: Any, mutator: Any) -> Any:
         least, extent = ir.const_int(node.min), ir.const_int(node.extent)
         if least is not None and extent is not None:
-            self._known[node.loop_var] = least, least + max(extent, 1) - 1
+            self._known.bind(node.loop_var, least, least + max(extent, 1) - 1)
         return mutator.default_mutate(node)
 
     def _block(self, node: Any, mutator: Any) -> Any:
@@ -234,52 +229,10 @@ class _Indices:
 
     def _wraps(self, index: Any) -> bool:
         """Whether ``index``, or a subexpression computed in 32 bits, can exceed them."""
-        found: list[Any] = []
-        self._bounds(index, found)
-        return bool(found)
-
-    def _bounds(self, expr: Any, wrapping: list[Any]) -> Bounds | None:
-        """Return the bounds of ``expr`` in whole numbers; None if they are unknown.
-
-        Adds to ``wrapping`` what exceeds 32 bits.
-        """
-        kind = type(expr)
-        if kind is tirx.IntImm:
-            return int(expr.value), int(expr.value)
-        if kind is Var:
-            return self._known.get(expr)
-        if kind is tirx.Cast:
-            return self._bounds(expr.value, wrapping)
-        if kind not in _BOTH:
-            return None
-        a, b = self._bounds(expr.a, wrapping), self._bounds(expr.b, wrapping)
-        found = _combined(kind, a, b)
-        if found is not None and not -GREATEST <= found[0] <= found[1] <= GREATEST:
-            wrapping.append(expr)
-        return found
-
-
-def _combined(kind: Any, a: Bounds | None, b: Bounds | None) -> Bounds | None:
-    """Return the bounds of an operator's result, from those of its operands."""
-    if a is None or b is None:
-        return None
-    if kind is tirx.Add:
-        return a[0] + b[0], a[1] + b[1]
-    if kind is tirx.Sub:
-        return a[0] - b[1], a[1] - b[0]
-    if kind is tirx.Mul:
-        corners = [x * y for x in a for y in b]
-        return min(corners), max(corners)
-    if kind is tirx.FloorDiv and b[0] > 0:
-        corners = [x // y for x in a for y in b]
-        return min(corners), max(corners)
-    if kind is tirx.FloorMod and b[0] > 0:
-        return (0, min(a[1], b[1] - 1)) if a[0] >= 0 else (0, b[1] - 1)
-    if kind is tirx.Min:
-        return min(a[0], b[0]), min(a[1], b[1])
-    if kind is tirx.Max:
-        return max(a[0], b[0]), max(a[1], b[1])
-    return None
+        met: list[Bounds] = []
+        self._known.of(index, met)
+        held = RANGES["int32"]
+        return any(found.low not in held or found.high not in held for found in met)
 
 
 def _least_elements(buffer: Any) -> int:

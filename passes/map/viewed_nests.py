@@ -22,8 +22,8 @@ from ...diagnostics import Reason
 from ..analysis.memory import Memories, flat
 from ..copy.layouts import ROW_MAJOR
 from ..dependence.independence import shareable
-from ..ir.indexing import affine
 from ..ir.kernels import bodies, with_bodies
+from ..ir.linear import affine
 from ..ir.nodes import Expr, Stmt, Var, const_int, dtype_bytes, i32, is_shared, seq, uses
 from ..ir.patterns import Nest, as_nest
 from ..threads.reductions import why_alone

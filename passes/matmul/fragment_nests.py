@@ -23,7 +23,8 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...machine import VECTOR_BYTES
 from ..dependence.independence import check_independent
-from ..ir.indexing import affine, at_lane, conjunction, is_uniform
+from ..ir.indexing import at_lane, conjunction, is_uniform
+from ..ir.linear import affine
 from ..ir.nodes import (
     Buffer,
     Expr,

@@ -25,8 +25,9 @@ from ..copy.copies import obstacles
 from ..copy.im2col import Im2col
 from ..copy.tma import TmaSource, source_of
 from ..copy.windows import TiledWindow
-from ..ir.indexing import affine, alignment, offset, strides, terms_of
+from ..ir.indexing import alignment, offset, strides
 from ..ir.kernels import bodies, thread_tag
+from ..ir.linear import affine, terms_of
 from ..ir.nodes import (
     Buffer,
     ForKind,
@@ -113,7 +114,7 @@ def _slides(copy: Copy) -> bool:
         abs(by) < copy.shape[dim]
         for index, dim in zip(copy.src_indices, walked, strict=True)
         if dim is not None
-        for by, term in terms_of(index)[0]
+        for by, term in terms_of(index).terms
         if not uses(term, copy.order)
     )
 

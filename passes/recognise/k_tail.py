@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.indexing import affine, comparison
+from ..ir.indexing import comparison
+from ..ir.linear import affine
 from ..ir.nodes import Var, const_int, uses
 from ..ir.patterns import Copy, Matmul, MatmulOperand
 

@@ -22,8 +22,9 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from ..ir.indexing import affine, conjunction, conjuncts
+from ..ir.indexing import conjunction, conjuncts
 from ..ir.kernels import bodies, thread_extents
+from ..ir.linear import affine
 from ..ir.nodes import (
     Buffer,
     Expr,

@@ -21,8 +21,9 @@ from ...diagnostics import Reason
 from ...mechanisms.tma import extent_obstacle
 from ...values.facts import ADDS, StoreInfo
 from ..copy.tensor_views import View, flattened, inside
-from ..ir.indexing import affine, conjunction, strides
+from ..ir.indexing import conjunction, strides
 from ..ir.kernels import bodies
+from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
 from ..ir.patterns import Copy, Matmul, Nest, as_nest
 

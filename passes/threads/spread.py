@@ -24,7 +24,8 @@ from tvm.ir import Range
 from ...instructions.dtypes import SECTOR_BYTES
 from ...machine import VECTOR_BYTES
 from ..dependence.independence import shareable
-from ..ir.indexing import affine, alignment, conjunction, conjuncts, is_uniform, offset, unproven
+from ..ir.indexing import alignment, conjunction, conjuncts, is_uniform, offset, unproven
+from ..ir.linear import affine
 from ..ir.nodes import (
     Buffer,
     Call,

@@ -9,7 +9,8 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from pipeliner.passes.copy.cp_async import as_cp_async
-from pipeliner.passes.ir.indexing import affine, conjunction, is_uniform, offset
+from pipeliner.passes.ir.indexing import conjunction, is_uniform, offset
+from pipeliner.passes.ir.linear import affine
 from pipeliner.passes.ir.nodes import ForKind, Var, buffer, const_int, i32, loop, substitute
 
 LANE, X, STEP = (Var(name, "int32") for name in ("lane", "x", "step"))
