@@ -13,8 +13,8 @@ from pipeliner import cli
 from pipeliner.commands.kernels.build import verdict
 from pipeliner.errors import ToolError, WorkloadError
 from pipeliner.kernel.edited import POSTPROC, EditedKernel
+from pipeliner.measuring import Measurement
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-from pipeliner.tuning import Measurement
 from pipeliner.verification.reproducer import reproducer
 from tests.refusals import printed, refused, told
 

@@ -39,6 +39,7 @@ LAYERS = [
     {"records", "timeline"},
     {"api", "commands.shared", "explain", "relax"},
     {"verification"},
+    {"measuring"},
     {"bench", "mutation"},
     {"calibrate", "report", "tuning"},
     {"experiments", "logs", "meta"},

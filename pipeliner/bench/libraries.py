@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ..errors import ToolError, WorkloadError
+from ..measuring import Runner
 from ..schedules import Conv, Gemm
 from ..schedules.workloads import Spec
 from ..values.elements import element
-
-Runner: TypeAlias = Callable[..., Any]
-"""``run(*inputs, out)``: leaves the result in ``out``, or returns the tensor that holds it."""
 
 TRITON_OPTIONS: Final = {
     "max_autotune": True,

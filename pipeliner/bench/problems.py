@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ..api import build
 from ..errors import WorkloadError
 from ..kernel.building import pipeline_with
 from ..kernel.compiled import Kernel
 from ..machine import machine_for
+from ..measuring import Contender, Inputs, Recipe, Runner
 from ..plan.request import Request
 from ..records.record import OURS
 from ..schedules import (
@@ -24,14 +24,9 @@ from ..schedules import (
 from ..schedules.scheduled import scheduled
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
-from .libraries import Runner, cudnn, triton
+from .libraries import cudnn, triton
 from .peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
 from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON
-
-Inputs: TypeAlias = "tuple[Any, ...]"
-
-Say: TypeAlias = "Callable[[str], None]"
-"""Told line by line what is going on."""
 
 PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "tvm": STOCK_PREFIX, "triton": TRITON}
 """What a person calls a peer, and how the names of its contenders start."""
@@ -45,18 +40,6 @@ They may add up the parts of a long sum in the type of the output: with N parts 
 2**-11 or 2**-8 of their size, up to some 60 times what summing in float32 would give. The error is
 printed; of our kernels, and of TVM's, nothing above 1 is taken.
 """
-
-
-class Recipe(ABC):
-    """How to compile a kernel; a value that another process can be given."""
-
-    @abstractmethod
-    def kernel(self) -> tuple[Kernel, str]:
-        """The kernel, and in a few words what it is."""
-
-    def __call__(self) -> tuple[Runner, str]:
-        """As a contender's ``make``: in this process."""
-        return self.kernel()
 
 
 @dataclass(frozen=True)
@@ -92,22 +75,6 @@ class StockKernel(Recipe):
         make = stock_mma if self.gemm.dtype == "float16" else stock_simt
         kernel = make(self.gemm, self.target, self.stages)
         return kernel, describe(kernel)
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """One way to compute a problem.
-
-    ``make`` compiles it and says in a few words what it is. ``out``: the type that it writes.
-    ``arrange``: how it wants the inputs to lie, which is not timed. ``slack``: the largest error
-    that is accepted: error / bound, where rounding gives the bound.
-    """
-
-    name: str
-    make: Callable[[], tuple[Runner, str]]
-    out: str
-    arrange: Callable[[Inputs], Inputs] = tuple
-    slack: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

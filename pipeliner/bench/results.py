@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..diagnostics import Why
+from ..measuring import Conditions
 from ..records.record import OURS
-from .conditions import Conditions
 
 OURS_PLAIN: Final = "pipeliner, depth 1"
 CUBLAS: Final = "cuBLAS"

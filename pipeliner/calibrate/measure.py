@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from ..bench.compiling import BuiltLibrary, compile_all
-from ..bench.problems import Recipe, Say
-from ..bench.timing import FLUSH_BYTES
 from ..kernel.compiled import Kernel, compile_kernel
 from ..machine import Machine, MeasuredValue
+from ..measuring import FLUSH_BYTES, BuiltCandidate, Recipe, Say, timed
+from ..measuring.compiling import compiled as compiled_ahead
 from ..values.failure import why
 from . import kernels
 from .probes import LINE_WORDS, STEPS, Probe, ProbeRun, Took, probes
 
 REPEATS: Final = 5
 PIPELINE: Final = "tirx"
+SECONDS: Final = 600.0
+"""To compile one kernel."""
 
 _LAUNCHES: Final = (20, 220)
 """Kernels in a row, of which the difference is timed."""
@@ -60,21 +59,20 @@ class Calibration:
 @contextmanager
 def compiled(
     machine: Machine, target: Any, workers: int, say: Say
-) -> Iterator[Mapping[tuple[int, int], BuiltLibrary]]:
+) -> Iterator[Mapping[tuple[int, int], BuiltCandidate]]:
     """Every kernel by its probe and run, compiled side by side."""
     places = [(-1, 0)]
     for at, probe in enumerate(probes(machine)):
         places += [(at, run) for run in range(len(probe.runs))]
     recipes = [ProbeKernel(machine, target, *place) for place in places]
-    with TemporaryDirectory(prefix="pipeliner-") as folder:
-        built = compile_all(recipes, Path(folder), workers, say)
+    with compiled_ahead(recipes, workers, say, SECONDS) as built:
         yield dict(zip(places, built))
 
 
 def calibrate(
     torch: Any,
     machine: Machine,
-    made: Mapping[tuple[int, int], BuiltLibrary],
+    made: Mapping[tuple[int, int], BuiltCandidate],
     say: Say,
 ) -> Calibration:
     """Measure everything; an interrupt keeps what has been measured."""
@@ -108,7 +106,7 @@ def _text(key: str, one: MeasuredValue) -> str:
     return f"{key} {one.value:.4g} {one.unit}"
 
 
-def _loaded(made: BuiltLibrary) -> Any:
+def _loaded(made: BuiltCandidate) -> Any:
     return made.load()[0]
 
 
@@ -118,16 +116,10 @@ def _took(torch: Any, kernel: Any, run: ProbeRun, flush: Any) -> Took:
     arguments = (*_inputs(torch, run), out, *_sink(torch, run))
     cycles: list[float] = []
     us: list[float] = []
+    before = flush.zero_ if run.cold else lambda: None
     for _ in range(REPEATS + 1):
-        if run.cold:
-            flush.zero_()
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        kernel(*arguments)
-        stop.record()
-        torch.cuda.synchronize()
+        us += timed(torch, [lambda: kernel(*arguments)], before)
         cycles.append(float(out.double().max()))
-        us.append(start.elapsed_time(stop) * 1e3)
     return Took(min(cycles[1:]), min(us[1:]))
 
 
@@ -171,15 +163,7 @@ def _launches(torch: Any, kernel: Any) -> dict[str, MeasuredValue]:
         with torch.cuda.graph(graph):
             for _ in range(count):
                 kernel(out)
-        us = []
-        for _ in range(REPEATS + 1):
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            stop.record()
-            torch.cuda.synchronize()
-            us.append(start.elapsed_time(stop) * 1e3)
-        times.append(min(us[1:]))
+        times.append(min(timed(torch, [graph.replay] * (REPEATS + 1))[1:]))
     each = (times[1] - times[0]) / (_LAUNCHES[1] - _LAUNCHES[0])
     how = "from kernel to kernel that does nothing, in a CUDA graph"
     return {"launch_us": MeasuredValue(round(each, 3), "us", how)}

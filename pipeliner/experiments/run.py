@@ -11,14 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..bench.compiling import cores, workers_for
-from ..bench.libraries import Runner, cudnn, triton
+from ..bench.libraries import cudnn, triton
 from ..bench.peers import cublas
-from ..bench.problems import LIBRARY_SLACK, Say
+from ..bench.problems import LIBRARY_SLACK
 from ..bench.results import CUBLAS, CUDNN, TRITON
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
 from ..kernel.building import target_for
+from ..measuring import (
+    BuiltCandidate,
+    Compiler,
+    Compiles,
+    Measurement,
+    Measurer,
+    Runner,
+    Say,
+    cores,
+    workers_for,
+)
 from ..records import OURS, Record, Records
 from ..records.candidate import (
     NOTHING_ASKED,
@@ -29,15 +39,7 @@ from ..records.candidate import (
     workload_key,
 )
 from ..schedules.workloads import Spec
-from ..tuning import (
-    BuiltCandidate,
-    Compiler,
-    Compiles,
-    Measurement,
-    Measurer,
-    on_gpus,
-    records_path,
-)
+from ..tuning import on_gpus, records_path
 from .file import Experiment, LabelledWorkload, Variant
 
 SOURCE: Final = "experiment"

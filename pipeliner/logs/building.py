@@ -1,4 +1,4 @@
-"""Compile candidates in line, side by side, each to a shared library with what ptxas said."""
+"""Compile candidates in line, side by side, each to a shared library."""
 
 from __future__ import annotations
 
@@ -6,37 +6,12 @@ import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
-from ..bench import compiling
-from ..bench.libraries import Runner
-from ..diagnostics import Why
 from ..machine import machine_for
+from ..measuring import BuiltCandidate, Compiler
 from ..schedules.workloads import Spec
-from ..toolchain.machine_code import LoopCode
-from ..tuning.compiling import Compiler
 from .candidates import LogCandidate
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """A shared library with the kernel ``name``, or in one line why there is none (``failure``).
-
-    ``registers`` of a thread and bytes of its ``spills``: of the device function that takes most.
-    ``loop``: the longest in machine code, where it is known.
-    """
-
-    path: str
-    name: str = ""
-    registers: int = 0
-    spills: int = 0
-    loop: LoopCode | None = None
-    failure: Why = ""
-
-    def load(self) -> tuple[Runner, str]:
-        """As a contender's ``make``."""
-        return compiling.BuiltLibrary(self.path, self.name).load()
 
 
 class Builders:
@@ -50,7 +25,7 @@ class Builders:
         self._machine = machine_for(target)
         self._compiler = Compiler(target, count, disassemble=True)
         self._threads = ThreadPoolExecutor(count)
-        self._done: queue.Queue[tuple[int, Library]] = queue.Queue()
+        self._done: queue.Queue[tuple[int, BuiltCandidate]] = queue.Queue()
         self._submitted = 0
         self._compiler.start()
 
@@ -62,7 +37,7 @@ class Builders:
             self._threads.submit(self._build, number, spec, one)
         return range(first, self._submitted)
 
-    def next(self, seconds: float) -> tuple[int, Library] | None:
+    def next(self, seconds: float) -> tuple[int, BuiltCandidate] | None:
         """A number and its library, waited for at most so long; None: none was ready by then."""
         try:
             return self._done.get(timeout=min(seconds, threading.TIMEOUT_MAX))
@@ -80,8 +55,4 @@ class Builders:
 
     def _build(self, number: int, spec: Spec, one: LogCandidate) -> None:
         made = self._compiler.compile(spec, one.whole(spec, self._machine))
-        used = made.resources
-        spills = used.get("spill_stores", 0) + used.get("spill_loads", 0)
-        registers = used.get("registers", 0)
-        library = Library(made.path, made.name, registers, spills, made.loop, made.failure)
-        self._done.put((number, library))
+        self._done.put((number, made))

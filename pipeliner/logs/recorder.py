@@ -13,18 +13,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ..bench.conditions import Conditions
-from ..bench.problems import Say
 from ..errors import ToolError
 from ..machine import machine_for
+from ..measuring import BuiltCandidate, Conditions, Measurement, Open, Rounds, Say, Survey, Try
 from ..schedules.workloads import Spec
-from .building import Library
 from .candidates import LIMIT, LogCandidate, grid
 from .entries import Entry, append, noise, read_log
-from .timer import FRESH_ROUNDS, FRESHEST, TRY_SECONDS, WAIT_SECONDS, Open, Rounds, Try
 
 AHEAD: Final = 2
 """Workloads that are compiled while another is timed."""
+
+WAIT_SECONDS: Final = 60.0
+"""For the first answer, which comes after libraries are loaded and a large problem is summed."""
+
+TRY_SECONDS: Final = 20.0
+"""For one run of a kernel with its check."""
+
+ALL: Final = Rounds(48, fewest=3, warm_up=1, seconds=1.5, shuffled=True)
+"""Of all candidates of a workload."""
+
+FRESHEST: Final = 16
+"""Candidates of a workload that are timed again."""
+
+FRESH: Final = Rounds(45, fewest=3, warm_up=1, seconds=1.5, shuffled=True)
 
 CLOSING_SECONDS: Final = 6.0
 """Kept for the rounds of a workload whose candidates are not all compiled when time is up."""
@@ -36,15 +47,15 @@ class KernelBuilder(Protocol):
     def submit(self, spec: Spec, candidates: Sequence[LogCandidate]) -> range:
         """As ``Builders.submit``."""
 
-    def next(self, seconds: float) -> tuple[int, Library] | None:
+    def next(self, seconds: float) -> tuple[int, BuiltCandidate] | None:
         """As ``Builders.next``."""
 
 
 class KernelTimer(Protocol):
-    """What times kernels: a ``Timer``, or what a test has in its place."""
+    """What times kernels: a ``GpuMeasurer``, or what a test has in its place."""
 
-    def ask(self, question: Open | Try | Rounds, seconds: float) -> Any:
-        """As ``Timer.ask``."""
+    def ask(self, question: Open | Try | Survey, seconds: float) -> Any:
+        """As ``GpuMeasurer.ask``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ class Job:
 class _Tried:
     """Candidates that ran and were right, in the order of the timer's; the others' entries."""
 
-    right: list[tuple[LogCandidate, Library]] = field(default_factory=list)
+    right: list[tuple[LogCandidate, BuiltCandidate]] = field(default_factory=list)
     failed: list[Entry] = field(default_factory=list)
 
 
@@ -107,7 +118,7 @@ def record(
 
 
 def measure(
-    job: Job, libraries: Iterator[tuple[LogCandidate, Library]], timer: KernelTimer, say: Say
+    job: Job, libraries: Iterator[tuple[LogCandidate, BuiltCandidate]], timer: KernelTimer, say: Say
 ) -> list[Entry]:
     """What became of each candidate whose library came; those that could not be timed are left."""
     tried = _Tried()
@@ -124,7 +135,9 @@ def measure(
         return tried.failed
 
 
-def _try(job: Job, one: LogCandidate, library: Library, tried: _Tried, timer: KernelTimer) -> None:
+def _try(
+    job: Job, one: LogCandidate, library: BuiltCandidate, tried: _Tried, timer: KernelTimer
+) -> None:
     """Run ``one`` once; where that ends the timer's process, its successor learns all others."""
     try:
         wrong = timer.ask(Try(library), TRY_SECONDS)
@@ -135,41 +148,51 @@ def _try(job: Job, one: LogCandidate, library: Library, tried: _Tried, timer: Ke
             timer.ask(Try(other), TRY_SECONDS)
         return
     if wrong:
-        tried.failed.append(job.entry(one, failure=wrong))
+        tried.failed.append(job.entry(one, failure=str(wrong)))
     else:
         tried.right.append((one, library))
 
 
 def _timed(
-    job: Job, right: Sequence[tuple[LogCandidate, Library]], timer: KernelTimer
+    job: Job, right: Sequence[tuple[LogCandidate, BuiltCandidate]], timer: KernelTimer
 ) -> list[Entry]:
     """All interleaved, and then the fastest again, interleaved anew."""
     if not right:
         return []
-    times: list[tuple[float, float]] = timer.ask(Rounds(tuple(range(len(right)))), WAIT_SECONDS)
-    fastest = tuple(sorted(range(len(right)), key=lambda at: times[at])[:FRESHEST])
-    fresh = timer.ask(Rounds(fastest, FRESH_ROUNDS), WAIT_SECONDS)
-    again = {at: us for at, (us, _) in zip(fastest, fresh)}
+    found: list[Measurement] = timer.ask(Survey(tuple(range(len(right))), ALL), WAIT_SECONDS)
+    timed = [at for at, one in enumerate(found) if not one.failure]
+    fastest = tuple(sorted(timed, key=lambda at: found[at].us)[:FRESHEST])
+    fresh = timer.ask(Survey(fastest, FRESH), WAIT_SECONDS) if fastest else []
+    again = {at: one.us for at, one in zip(fastest, fresh) if not one.failure}
     return [
-        job.entry(
-            one,
-            us=us,
-            spread=spread,
-            again=again.get(at, 0.0),
-            registers=library.registers,
-            spills=library.spills,
-            loop=library.loop,
-        )
-        for at, ((one, library), (us, spread)) in enumerate(zip(right, times))
+        _entry(job, one, built, measured, again.get(at, 0.0))
+        for at, ((one, built), measured) in enumerate(zip(right, found))
     ]
+
+
+def _entry(
+    job: Job, one: LogCandidate, built: BuiltCandidate, found: Measurement, again: float
+) -> Entry:
+    if found.failure:
+        return job.entry(one, failure=str(found.failure))
+    used = built.resources
+    return job.entry(
+        one,
+        us=found.us,
+        spread=found.spread,
+        again=again,
+        registers=used.get("registers", 0),
+        spills=used.get("spill_stores", 0) + used.get("spill_loads", 0),
+        loop=built.loop,
+    )
 
 
 def _compiled(
     jobs: Sequence[Job], builders: KernelBuilder, end: float
-) -> Iterator[tuple[Job, Iterator[tuple[LogCandidate, Library]]]]:
+) -> Iterator[tuple[Job, Iterator[tuple[LogCandidate, BuiltCandidate]]]]:
     """Each job with its candidates as they are compiled, until ``end``; later ones are begun."""
     lines: list[range] = []
-    ready: dict[int, Library] = {}
+    ready: dict[int, BuiltCandidate] = {}
     for at, job in enumerate(jobs):
         for later in jobs[len(lines) : at + 1 + AHEAD]:
             lines.append(builders.submit(later.spec, later.candidates))
@@ -177,8 +200,8 @@ def _compiled(
 
 
 def _libraries(
-    job: Job, numbers: range, builders: KernelBuilder, ready: dict[int, Library], end: float
-) -> Iterator[tuple[LogCandidate, Library]]:
+    job: Job, numbers: range, builders: KernelBuilder, ready: dict[int, BuiltCandidate], end: float
+) -> Iterator[tuple[LogCandidate, BuiltCandidate]]:
     """The libraries of ``numbers`` as they come; ``ready``: what has come for later ones."""
     left = set(numbers)
     while left:

@@ -14,8 +14,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ..api import build
-from ..bench.compiling import cores, workers_for
 from ..errors import ToolError
+from ..measuring import cores, workers_for
 from ..workers import Pool
 
 SECONDS: Final = 180.0

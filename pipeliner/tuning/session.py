@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..diagnostics import Reason, Why
 from ..errors import ToolError
 from ..machine import machine_for
+from ..measuring import BuiltCandidate, Compiles, Measurement, Measurer
 from ..records import OURS, Record, Records
 from ..records.candidate import (
     Candidate,
@@ -21,8 +22,6 @@ from ..records.candidate import (
     workload_key,
 )
 from ..schedules.workloads import Spec
-from .compiling import BuiltCandidate
-from .measuring import Compiles, Measurement, Measurer
 from .search import Search
 from .space import point_of, space
 

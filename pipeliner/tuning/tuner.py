@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import knobs
-from ..bench.compiling import cores, workers_for
 from ..errors import RecordsError, TargetError, WorkloadError
 from ..kernel.building import target_for
 from ..machine import machine_for
+from ..measuring import Compiler, Compiles, GpuMeasurer, Measurer, cores, workers_for
 from ..records import Record, Records
 from ..records.candidate import NOTHING_ASKED, Candidate
 from ..schedules.workloads import Spec
 from ..targets import gpu_arch
-from .compiling import Compiler
-from .gpu import GpuMeasurer
-from .measuring import Compiles, Measurer
 from .session import Progress, Session
 from .space import Point, space
 

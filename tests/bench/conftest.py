@@ -1,18 +1,7 @@
-"""The benchmark believes that a GPU is here and that numpy is torch."""
+"""numpy in torch's place."""
 
 from __future__ import annotations
 
-import importlib
-import sys
+from tests.measuring.conftest import torch
 
-import pytest
-
-from tests import fake_torch
-
-
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch):
-    conditions = importlib.import_module("pipeliner.bench.conditions")
-    monkeypatch.setattr(conditions, "gpu", object)
-    monkeypatch.setitem(sys.modules, "torch", fake_torch)
-    return fake_torch
+__all__ = ["torch"]

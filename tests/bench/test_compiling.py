@@ -8,9 +8,9 @@ import pytest
 
 from pipeliner import bench
 from pipeliner.bench import Contender, Problem
-from pipeliner.bench.compiling import workers_for
 from pipeliner.bench.problems import OwnKernel
 from pipeliner.errors import ToolError
+from pipeliner.measuring import workers_for
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import cuda_target

@@ -12,11 +12,11 @@ from pipeliner import cli
 from pipeliner.commands.lab.experiment import as_dict
 from pipeliner.errors import WorkloadError
 from pipeliner.experiments import SHIPPED, read_experiment, run_experiment, steps_of
+from pipeliner.measuring import BuiltCandidate, Measurement, Measurer
 from pipeliner.records import OURS, Records
 from pipeliner.records.candidate import workload_key
 from pipeliner.schedules import Conv, Gemm
 from pipeliner.targets import accelerated, cuda_target, gpu
-from pipeliner.tuning import BuiltCandidate, Measurement, Measurer
 from tests.refusals import refused, told
 
 from ..tuning.fakes import NOT_COMPILED, Compiler

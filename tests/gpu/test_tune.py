@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import pipeliner
+from pipeliner.measuring import ROUNDS, Compiler, GpuMeasurer, process
 from pipeliner.records import Records
 from pipeliner.records.candidate import default_candidate
 from pipeliner.schedules import Gemm
 from pipeliner.targets import cuda_target
-from pipeliner.tuning import Compiler, GpuMeasurer, gpu, tune
+from pipeliner.tuning import tune
+from tests.measuring.planted import Crashes, Hangs
 from tests.refusals import says
-from tests.tuning.planted import Crashes, Hangs
 
 pytestmark = pytest.mark.gpu
 
@@ -41,19 +42,19 @@ def test_a_short_search(tmp_path):
 
 
 def test_a_hanging_and_a_crashing_kernel_cost_a_trial_each(monkeypatch):
-    monkeypatch.setattr(gpu, "SECONDS", 5.0)
+    monkeypatch.setattr(process, "SECONDS", 5.0)
     compiler = Compiler(cuda_target(), 1)
     measurer = GpuMeasurer()
     try:
         good = compiler.compile(SPEC, default_candidate(SPEC, cuda_target()))
-        assert len(measurer.measure(good, None).samples) == gpu.ROUNDS
+        assert len(measurer.measure(good, None).samples) == ROUNDS
         started = time.monotonic()
         hung = measurer.measure(Hangs(SPEC), good)
         assert time.monotonic() - started < 15
         assert hung.failure == "cannot measure: cannot wait any longer: nothing came for 5 s"
         assert measurer.measure(Crashes(SPEC), good).failure.endswith("the process ended: SIGSEGV")
         again = measurer.measure(good, good)
-        assert len(again.samples) == len(again.beside) == gpu.ROUNDS
+        assert len(again.samples) == len(again.beside) == ROUNDS
     finally:
         measurer.close()
         compiler.close()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.bench.conftest import torch
+from tests.measuring.conftest import torch
 
 __all__ = ["torch"]

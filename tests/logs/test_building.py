@@ -34,7 +34,7 @@ def built(builders, key):
 def test_a_library_comes_with_what_ptxas_said(builders) -> None:
     found = built(builders, "mma/cp_async 64x64x32 d2")
     assert (found.failure, found.name) == ("", "gemm_1024x1024x1024_float16_nt")
-    assert 32 <= found.registers <= 255
+    assert 32 <= found.resources["registers"] <= 255
     assert Path(found.path).read_bytes()[:4] == b"\x7fELF"
 
 

@@ -9,9 +9,8 @@ import pytest
 from pipeliner.bench.suites import suite
 from pipeliner.errors import ToolError
 from pipeliner.logs import read_log
-from pipeliner.logs.building import Library
 from pipeliner.logs.recorder import CLOSING_SECONDS, jobs_for, record
-from pipeliner.logs.timer import Open, Try
+from pipeliner.measuring import BuiltCandidate, Measurement, Open, Try
 from pipeliner.targets import cuda_target
 
 SPECS = {name: suite("gemm")[name] for name in ("sq1024", "sq2048", "bert_fc1")}
@@ -39,8 +38,10 @@ class Compiler:
         self.left -= 1
         number = self.waiting.pop()
         if number in self.broken:
-            return number, Library("", failure="nvcc said no")
-        return number, Library(f"{number}.so", "f", registers=number)
+            return number, BuiltCandidate(failure="nvcc said no")
+        return number, BuiltCandidate(
+            path=f"{number}.so", name="f", resources={"registers": number}
+        )
 
 
 class Bench:
@@ -59,14 +60,14 @@ class Bench:
             self.tried = []
             return None
         if isinstance(question, Try):
-            if question.library.path in self.hangs:
+            if question.built.path in self.hangs:
                 raise ToolError("cannot time it: no answer within 20 seconds")
-            if question.library.path in self.wrong:
+            if question.built.path in self.wrong:
                 return "wrong: very"
-            self.tried.append(question.library.registers)
+            self.tried.append(question.built.resources["registers"])
             return ""
         more = next(self.asked_rounds) % 2
-        return [(100.0 + self.tried[at] + more, 0.01) for at in question.which]
+        return [Measurement((100.0 + self.tried[at] + more,) * 3) for at in question.which]
 
 
 def recorded(tmp_path, compiler, bench, seconds=1000.0, specs=SPECS):

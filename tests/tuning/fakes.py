@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeliner.diagnostics import Reason
 from pipeliner.machine import machine_for
+from pipeliner.measuring import BuiltCandidate, Measurement, Measurer
 from pipeliner.records.candidate import Candidate
 from pipeliner.schedules.workloads import Spec
-from pipeliner.tuning import BuiltCandidate, Measurement, Measurer
 from pipeliner.tuning.space import Point, point_of
 
 NOT_COMPILED = Reason("measure.not_compiled", why="ptxas said no")

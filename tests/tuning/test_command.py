@@ -79,7 +79,7 @@ def searched(monkeypatch, tmp_path):
             return tune(spec, target, measurers=[fake], compiler=Compiler(), **options)
 
         monkeypatch.setattr("pipeliner.tuning.tune", search)
-        monkeypatch.setattr("pipeliner.bench.check_gpu", lambda: None)
+        monkeypatch.setattr("pipeliner.measuring.check_gpu", lambda: None)
         return [*ARGUMENTS, "--trials", "3", "--db", str(tmp_path / "r")]
 
     return begin

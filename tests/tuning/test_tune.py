@@ -19,11 +19,13 @@ import pipeliner
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import RecordsError, TargetError, ToolError, WorkloadError
 from pipeliner.machine import machine_for
+from pipeliner.measuring import Compiler as RealCompiler
+from pipeliner.measuring import Measurement
 from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, default_candidate, workload_key
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import cuda_target, gpu
-from pipeliner.tuning import Measurement, compiling, space, tune
+from pipeliner.tuning import space, tune
 from tests.refusals import refused, says, the
 
 from .fakes import NOT_COMPILED, Compiler, Fake, Loop, MadeUpGpu
@@ -311,7 +313,7 @@ def test_what_is_being_compiled_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     target = cuda_target("a100")
-    compiler = compiling.Compiler(target, 1)
+    compiler = RealCompiler(target, 1)
     candidate = default_candidate(SPEC, target)
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(compiler.compile, SPEC, candidate)

@@ -12,7 +12,7 @@ from ...errors import ToolError, WorkloadError
 from ..shared import console, workload
 
 if TYPE_CHECKING:
-    from ...tuning import Measurement
+    from ...measuring import Measurement
 
 _OURS: Final = re.compile(r"\S*/kernel\.cu")
 """What nvcc calls the file that it is given."""
@@ -96,7 +96,7 @@ def _race(spec: Any, kernel: Any, made: Any) -> bool:
     """Check the edited kernel against float64 and time both, interleaved; whether it is right."""
     import tempfile
 
-    from ...tuning import BuiltCandidate, GpuMeasurer
+    from ...measuring import BuiltCandidate, GpuMeasurer
 
     measurer = GpuMeasurer()
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:

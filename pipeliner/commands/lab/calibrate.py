@@ -45,10 +45,9 @@ def run(args: argparse.Namespace) -> int:
     if not out.resolve().parent.is_dir():
         raise WorkloadError("file.no_folder", path=args.out, folder=str(out.parent))
     with console.progress("loading TVM"):
-        from ...bench.compiling import cores, workers_for
-        from ...bench.conditions import current_conditions, require_gpu
         from ...calibrate import calibrate, compiled
         from ...machine import machine_for, write_machine
+        from ...measuring import cores, current_conditions, require_gpu, workers_for
         from ...targets import accelerated, cuda_target
 
     torch = require_gpu()

@@ -65,16 +65,14 @@ def _list(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> int:
     with console.progress("loading TVM"):
-        from ...bench.compiling import cores, workers_for
-        from ...bench.conditions import current_conditions, require_gpu
         from ...logs.building import Builders
         from ...logs.recorder import record
-        from ...logs.timer import Timer
+        from ...measuring import GpuMeasurer, cores, current_conditions, require_gpu, workers_for
         from ...targets import accelerated, cuda_target
 
     require_gpu()
     target = accelerated(cuda_target())
-    with Builders(target, args.jobs or workers_for(cores())) as builders, Timer() as timer:
+    with Builders(target, args.jobs or workers_for(cores())) as builders, GpuMeasurer() as timer:
         jobs = _jobs(args, target)  # while processes start
         _say(f"{sum(len(job.candidates) for job in jobs)} candidates of {len(jobs)} workloads")
         log, conditions = Path(args.log), current_conditions()

@@ -14,8 +14,9 @@ from ..shared import console, specs, workload
 from ..shared.usage import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
+    from ...measuring import Measurer
     from ...schedules.workloads import Spec
-    from ...tuning import Measurer, Progress, Tuned
+    from ...tuning import Progress, Tuned
 
 HELP: Final = "search for the fastest kernel of a workload, and record every sample (needs a GPU)"
 
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args, spec)
     with console.progress("loading TVM"):
-        from ...bench import check_gpu
+        from ...measuring import check_gpu
         from ...tuning import tune
 
     measurers = _servers(args)
@@ -177,7 +178,7 @@ def _servers(args: argparse.Namespace) -> Sequence[Measurer]:
         return ()
     if args.target is None:
         raise WorkloadError("option.tracker_target")
-    from ...tuning import remote_measurers
+    from ...measuring import remote_measurers
 
     return remote_measurers(args.tracker, args.key or args.target)
 

@@ -15,10 +15,11 @@ import tvm
 
 from pipeliner import cli
 from pipeliner.errors import TargetError, ToolError, WorkloadError
+from pipeliner.measuring import BuiltCandidate, Rounds, remote, remote_measurers
+from pipeliner.measuring.remote import LAST_PORT, RemoteMeasurer, tracker_address
 from pipeliner.records import Records
 from pipeliner.schedules import Gemm
-from pipeliner.tuning import BuiltCandidate, remote, remote_measurers, tune
-from pipeliner.tuning.remote import LAST_PORT, RemoteMeasurer, tracker_address
+from pipeliner.tuning import tune
 from tests.refusals import refused, the, told
 
 for package in ("psutil", "cloudpickle", "tornado"):
@@ -122,7 +123,7 @@ def test_two_servers_measure_for_one_search(tracker, tmp_path):
 
 def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
     """Libraries that are loaded there stay as they are; a failure ends the session."""
-    measurer = RemoteMeasurer(*tracker_address(tracker), "here", "cpu", rounds=6)
+    measurer = RemoteMeasurer(*tracker_address(tracker), "here", "cpu", Rounds(6))
     compiler = OnTheCpu(tmp_path)
     first, second, wrong = (compiler.compile(SPEC, None) for _ in range(3))
     for built, beside in ((first, None), (second, first), (first, second), (second, first)):
@@ -160,7 +161,7 @@ def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch)
     compiler = OnTheCpu(tmp_path)
     first, second = (compiler.compile(SPEC, None) for _ in range(2))
     monkeypatch.setattr(remote, "RENEW_SECONDS", 0.0)
-    measure = remote._Remote(*tracker_address(tracker), "here", "cpu", 3)
+    measure = remote._Remote(*tracker_address(tracker), "here", "cpu", Rounds(3))
     started = time.monotonic()
     began = []
     for _ in range(4):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-conditions = importlib.import_module("pipeliner.bench.conditions")
+conditions = importlib.import_module("pipeliner.measuring.conditions")
 
 ANSWERS = {
     "clocks.sm": "1755",

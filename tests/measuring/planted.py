@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeliner.measuring import BuiltCandidate
 from pipeliner.schedules import Gemm
 from pipeliner.schedules.workloads import Spec
-from pipeliner.tuning import BuiltCandidate
 from tests import fake_torch
 
 SPEC = Gemm(32, 16, 24, layout="NN")
@@ -64,3 +64,13 @@ class Crashes(BuiltCandidate):
     def load(self) -> tuple[Any, str]:
         os.kill(os.getpid(), signal.SIGSEGV)
         raise AssertionError
+
+
+@dataclass(frozen=True)
+class Lost(BuiltCandidate):
+    """A kernel that finds its GPU full."""
+
+    spec: Spec = SPEC
+
+    def load(self) -> tuple[Any, str]:
+        raise RuntimeError("Traceback\nCUDA error: out of memory")

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +31,9 @@ from ..schedules.workloads import Spec, numpy_dtype
 from ..verification.accuracy import worst_error
 from ..workers import Worker
 from .compiling import BuiltCandidate
-from .gpu import FEWEST, HOPELESS, MOST_SECONDS, ROUNDS
-from .measuring import Measurement, Measurer
+from .measurer import Measurement, Measurer
+from .process import BESIDE
+from .rounds import Rounds, race
 
 SECONDS: Final = 120.0
 """For one trial, what goes over the wire included."""
@@ -50,7 +52,6 @@ SESSION_SECONDS: Final = 60
 RENEW_SECONDS: Final = 30.0
 """Of a session, after which the next trial has another: what is left is enough for a trial."""
 
-WARM_UP: Final = 2
 FLUSH_BYTES: Final = 128 * 1024 * 1024
 """Read and written each before a run: together more than the L2 cache of any GPU planned for."""
 
@@ -91,7 +92,7 @@ class RemoteMeasurer(Measurer):
     """Measures on a server of ``key``; a session, and a process here, hold what may hang."""
 
     def __init__(
-        self, host: str, port: int, key: str, device: str = "cuda", rounds: int = ROUNDS
+        self, host: str, port: int, key: str, device: str = "cuda", rounds: Rounds = BESIDE
     ) -> None:
         self._worker = Worker(functools.partial(_Remote, host, port, key, device, rounds))
 
@@ -145,7 +146,7 @@ class _Remote:
     trial that fails ends this process, and the session with it.
     """
 
-    def __init__(self, host: str, port: int, key: str, device: str, rounds: int) -> None:
+    def __init__(self, host: str, port: int, key: str, device: str, rounds: Rounds) -> None:
         self._address, self._key, self._device = (host, port), key, device
         self._rounds = rounds
         self._spec: Spec | None = None
@@ -231,17 +232,12 @@ class _Remote:
         launch included, some microseconds more than ``GpuMeasurer`` finds.
         """
         times: list[list[float]] = [[] for _ in entries]
-        started = time.monotonic()
-        for number in range(-WARM_UP, self._rounds):
-            for at in np.roll(range(len(entries)), number):
-                seconds = entries[at].timer(*entries[at].arguments).results[0]
-                if number >= 0:
-                    times[at].append(float(seconds) * 1e6)
-            late = time.monotonic() - started > MOST_SECONDS
-            medians = [float(np.median(one)) for one in times] if number >= 0 else []
-            slow = len(medians) > 1 and medians[0] > HOPELESS * medians[1]
-            if number + 1 >= FEWEST and (late or slow):
-                break
+
+        def run_round(order: Sequence[int]) -> list[float]:
+            took = (entries[at].timer(*entries[at].arguments).results[0] for at in order)
+            return [float(seconds) * 1e6 for seconds in took]
+
+        race(run_round, times, self._rounds)
         return times
 
 

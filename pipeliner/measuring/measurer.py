@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..diagnostics import Why
@@ -25,6 +26,21 @@ class Measurement:
     beside: tuple[float, ...] = ()
     failure: Why = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def us(self) -> float:
+        """The median of the samples."""
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the samples over their median."""
+        low, middle, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / middle
+
+    def interleaved_with(self, other: Measurement) -> Measurement:
+        """The same, of a candidate whose runs alternated with those of ``other``."""
+        return self if self.failure else replace(self, beside=other.samples)
 
 
 class Measurer(ABC):

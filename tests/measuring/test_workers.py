@@ -175,7 +175,7 @@ def test_ended_from_another_thread_it_waits_no_longer_and_starts_no_more(worker)
 
 SCRIPT = """
 from pipeliner.workers import Worker
-from tests.tuning.in_worker import Does
+from tests.measuring.in_worker import Does
 print("began", flush=True)
 worker = Worker(Does)
 print(worker.call("say", seconds=60)[2], worker.call("child", seconds=60), flush=True)

@@ -1,0 +1,52 @@
+"""The one service that measures: kernels compiled ahead, checked, and timed interleaved.
+
+Every contender is checked against float64 first, on an output that holds NaN before. Then all are
+interleaved, the order changing each round, the L2 cache overwritten before each run, so that clocks
+and temperature drift for all alike; a contender's figure is the median of its rounds. Operands are
+standard normal: zeros draw less power and run faster than any real matrix.
+"""
+
+from .compiling import Builder, BuiltCandidate, Compiler, Recipe, cores, workers_for
+from .conditions import Conditions, check_gpu, current_conditions, device_name, require_gpu
+from .contenders import Contender, Inputs, Runner, Say
+from .gpu_bench import GpuBench, ReadyContender
+from .measurer import Compiles, Measurement, Measurer
+from .process import GpuMeasurer, Open, Survey, Trial, Try
+from .remote import RemoteMeasurer, remote_measurers
+from .rounds import FLUSH_BYTES, ROUNDS, WARM_UP, Rounds, race, timed
+
+__all__ = [
+    "FLUSH_BYTES",
+    "ROUNDS",
+    "WARM_UP",
+    "Builder",
+    "BuiltCandidate",
+    "Compiler",
+    "Compiles",
+    "Conditions",
+    "Contender",
+    "GpuBench",
+    "GpuMeasurer",
+    "Inputs",
+    "Measurement",
+    "Measurer",
+    "Open",
+    "ReadyContender",
+    "Recipe",
+    "RemoteMeasurer",
+    "Rounds",
+    "Runner",
+    "Say",
+    "Survey",
+    "Trial",
+    "Try",
+    "check_gpu",
+    "cores",
+    "current_conditions",
+    "device_name",
+    "race",
+    "remote_measurers",
+    "require_gpu",
+    "timed",
+    "workers_for",
+]

@@ -1,0 +1,269 @@
+"""Make libraries of kernels before they are measured, in processes side by side.
+
+A worker leaves a shared library in a folder; who measures loads it when the kernel's turn comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+
+from ..diagnostics import Reason, Why
+from ..errors import ToolError
+from ..kernel.building import build_with
+from ..kernel.compiled import Kernel
+from ..passes.ir.marks import is_marked
+from ..records.candidate import Candidate
+from ..schedules.workloads import Spec
+from ..toolchain import nvcc
+from ..toolchain.machine_code import LoopCode, longest_loop
+from ..workers import Pool
+from .contenders import Runner, Say
+from .vetting import vet
+
+SECONDS: Final = 180.0
+"""For one kernel, the start of its process included; nvcc takes one to five."""
+
+NICENESS: Final = 10
+"""Of processes that compile, so that the one that times is never kept waiting."""
+
+_COMPILE: Final = "tvm_callback_cuda_compile"
+
+
+def workers_for(cores: int) -> int:
+    """Processes that compile on a machine of ``cores``: one core stays for this one."""
+    return max(1, cores - 1)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+class Recipe(ABC):
+    """How to compile a kernel; a value that another process can be given."""
+
+    @abstractmethod
+    def kernel(self) -> tuple[Kernel, str]:
+        """The kernel, and in a few words what it is."""
+
+    def __call__(self) -> tuple[Runner, str]:
+        """As a contender's ``make``: in this process."""
+        return self.kernel()
+
+
+@dataclass(frozen=True)
+class CandidateKernel(Recipe):
+    """The kernel of a candidate; ``verify``: the emulator runs it on smaller extents first."""
+
+    spec: Spec
+    candidate: Candidate
+    target: Any
+    verify: bool = False
+
+    def kernel(self) -> tuple[Kernel, str]:
+        """Scheduled, pipelined, vetted where that is asked for."""
+        kernel = build_with(self.candidate.function(self.spec), self.target, self.candidate.request)
+        if self.verify:
+            vet(self.spec, self.candidate, kernel)
+        return kernel, ""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltCandidate:
+    """A kernel in a library, or why there is none (``failure``).
+
+    ``spec`` and ``candidate``: what it is of, where it is a candidate's. ``path``, ``name``: the
+    library and the function in it. ``plan``: as JSON. ``predicted_us``: by the plan. ``resources``:
+    what ptxas reports. ``loop``: its longest loop in machine code, where asked for. ``slack``: the
+    largest error that is accepted, over what rounding allows. ``detail``: what it is, in a few
+    words.
+    """
+
+    spec: Any = None
+    candidate: Candidate | None = None
+    path: str = ""
+    name: str = ""
+    plan: str = ""
+    predicted_us: float = 0.0
+    resources: Mapping[str, int] = field(default_factory=dict)
+    loop: LoopCode | None = None
+    failure: Why = ""
+    slack: float = 1.0
+    detail: str = ""
+
+    def load(self) -> tuple[Runner, str]:
+        """As a contender's ``make``; ToolError where there is none."""
+        if self.failure:
+            raise ToolError(self.failure)
+        with nvcc.for_tvm():
+            function = tvm.runtime.load_module(self.path).get_function(self.name, True)
+
+        def run(*tensors: object) -> None:
+            with tvm_ffi.use_torch_stream():
+                function(*tensors)
+
+        return run, self.detail
+
+
+class Builder:
+    """Compiles recipes, ``jobs`` at a time, each within ``seconds``.
+
+    As many threads may call ``build``. ``disassemble``: loops are read in machine code.
+    """
+
+    def __init__(self, jobs: int, *, disassemble: bool = False, seconds: float = SECONDS) -> None:
+        self.jobs = jobs
+        self._seconds = seconds
+        self._folder = tempfile.TemporaryDirectory(prefix="pipeliner-")
+        self._pool = Pool(functools.partial(_Compile, self._folder.name, disassemble), jobs)
+
+    def start(self) -> None:
+        """Start the processes: they load TVM while the space is ranked."""
+        self._pool.start()
+
+    def build(self, recipe: Recipe) -> BuiltCandidate:
+        """The recipe's kernel, or why there is none; whatever happens, nothing is raised."""
+        try:
+            made: BuiltCandidate = self._pool.call(recipe, seconds=self._seconds)
+        except ToolError as err:
+            return BuiltCandidate(failure=err.reason)
+        return made
+
+    def end(self) -> None:
+        """End what is being compiled, from any thread."""
+        self._pool.end()
+
+    def close(self) -> None:
+        """End the processes and remove what they made."""
+        self._pool.close()
+        self._folder.cleanup()
+
+
+class Compiler(Builder):
+    """Compiles candidates for ``target``, as ``Builder`` does."""
+
+    def __init__(
+        self, target: Any, jobs: int, *, verify: bool = False, disassemble: bool = False
+    ) -> None:
+        super().__init__(jobs, disassemble=disassemble)
+        self._target, self._verify = target, verify
+
+    def compile(self, spec: Spec, candidate: Candidate) -> BuiltCandidate:
+        """The candidate's kernel, or why there is none; whatever happens, nothing is raised."""
+        made = self.build(CandidateKernel(spec, candidate, self._target, self._verify))
+        failure = made.failure and Reason("measure.not_compiled", why=made.failure)
+        return dataclasses.replace(made, spec=spec, candidate=candidate, failure=failure)
+
+
+@contextlib.contextmanager
+def compiled(
+    recipes: Sequence[Recipe], workers: int, say: Say, seconds: float
+) -> Iterator[list[BuiltCandidate]]:
+    """What became of each recipe, in order; one that ends its process costs itself alone.
+
+    Nothing is compiled any more in the context: that would run beside what is timed.
+    """
+    builder = Builder(min(workers, len(recipes)), seconds=seconds)
+    threads = ThreadPoolExecutor(builder.jobs)
+    try:
+        try:
+            futures = [threads.submit(builder.build, recipe) for recipe in recipes]
+            for done, _ in enumerate(as_completed(futures), 1):
+                say(f"compiled {done} of {len(recipes)} kernels")
+        finally:  # after an interrupt too: what is queued is not begun, what is under way fails
+            threads.shutdown(wait=False, cancel_futures=True)
+            builder.end()
+            threads.shutdown()
+        yield [future.result() for future in futures]
+    finally:
+        builder.close()
+
+
+class _Compile:
+    """In a worker: a recipe in, a library out."""
+
+    def __init__(self, folder: str, disassemble: bool) -> None:
+        os.nice(NICENESS)
+        self._disassemble = disassemble
+        self._folder = Path(tempfile.mkdtemp(dir=folder))
+        # What nvcc leaves behind when it is killed goes with the folder.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
+        self._made = 0
+
+    def __call__(self, recipe: Recipe) -> BuiltCandidate:
+        kernel, detail = recipe.kernel()
+        plan = kernel.plan if is_marked(kernel.function) else None
+        path = self._folder / f"{self._made}.so"
+        self._made += 1
+        with _reports(kernel.arch) as made:
+            kernel.export(path, compiled=False)
+        return BuiltCandidate(
+            path=str(path),
+            name=kernel.name,
+            plan="" if plan is None else plan.to_json(),
+            predicted_us=0.0 if plan is None else plan.predicted_us,
+            resources=_resources(kernel, "".join(one.log for one in made)),
+            loop=_loop(kernel, made) if self._disassemble else None,
+            detail=detail,
+        )
+
+
+@contextlib.contextmanager
+def _reports(arch: str) -> Iterator[list[nvcc.Compiled]]:
+    """What TVM compiles meanwhile, with what ptxas says; nothing where TVM finds no driver.
+
+    TVM's own callback drops it, and nvcc would have to run again. That is back when the context
+    ends.
+    """
+    fatbins: list[nvcc.Compiled] = []
+    usual = tvm_ffi.get_global_func(_COMPILE)
+
+    def compiled(code: str) -> bytes:
+        made = nvcc.compile_cuda(code, arch, "fatbin")
+        fatbins.append(made)
+        return made.data
+
+    tvm_ffi.register_global_func(_COMPILE, compiled, override=True)
+    try:
+        yield fatbins
+    finally:
+        tvm_ffi.register_global_func(_COMPILE, usual, override=True)
+
+
+def _loop(kernel: Kernel, fatbins: list[nvcc.Compiled]) -> LoopCode | None:
+    """Its longest loop, of what TVM compiled or else by another run; None without the tools."""
+    with contextlib.suppress(ToolError):
+        if fatbins:
+            return longest_loop("".join(nvcc.disassemble(one.data, "fatbin") for one in fatbins))
+    try:
+        return kernel.loop_code
+    except ToolError:
+        return None
+
+
+def _resources(kernel: Kernel, log: str) -> dict[str, int]:
+    """What the device function takes that takes most, by ``log`` or else by another run of nvcc.
+
+    Empty without nvcc, which TVM can do without.
+    """
+    try:
+        found = kernel.resources_in(log) or kernel.all_resources
+    except ToolError:
+        return {}
+    most = max(found, key=lambda used: (used.registers, used.shared))
+    values: dict[str, Any] = dataclasses.asdict(most)
+    return {name: value for name, value in values.items() if isinstance(value, int)}

@@ -1,0 +1,78 @@
+"""One workload on the GPU of this process: its operands, its truth, and who computes it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..schedules.workloads import Spec
+from .conditions import require_gpu
+from .contenders import Contender, Inputs, Runner
+from .rounds import FLUSH_BYTES, Rounds, race, timed
+from .truth import empty_output, random_inputs, truth
+
+
+@dataclass(slots=True)
+class ReadyContender:
+    """A contender that is ready: compiled, and run once. ``worst``: how wrong it was then."""
+
+    contender: Contender
+    run: Runner
+    inputs: Inputs
+    out: Any
+    detail: str
+    worst: float = 0.0
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it was right when it was last checked."""
+        return self.worst <= self.contender.slack
+
+
+class GpuBench:
+    """Operands of ``spec`` on the GPU, what must come of them, and the L2 cache's worth of bytes.
+
+    TargetError without a GPU, ToolError without PyTorch; whatever PyTorch raises.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self._torch = require_gpu()
+        self._inputs = random_inputs(self._torch, spec)
+        self._right = truth(self._torch, spec, self._inputs)
+        self._flush = self._torch.empty(FLUSH_BYTES, dtype=self._torch.int8, device="cuda")
+
+    def ready(self, contender: Contender) -> ReadyContender:
+        """The contender, compiled, loaded and checked; raises what it raises."""
+        run, detail = contender.make()
+        out = empty_output(self._torch, self.spec, contender.out)
+        entry = ReadyContender(contender, run, contender.arrange(self._inputs), out, detail)
+        self.check(entry)
+        return entry
+
+    def check(self, entry: ReadyContender) -> None:
+        """Run it on a poisoned output: ``worst`` is its largest error, NaN where it left one."""
+        out = entry.out
+        out.fill_(float("nan") if out.is_floating_point() else -85)
+        made = entry.run(*entry.inputs, out)
+        self._torch.cuda.synchronize()
+        entry.worst = self._right.error(out if made is None else made)
+
+    def race(self, entries: Sequence[ReadyContender], rounds: Rounds) -> None:
+        """Time them interleaved, each from nothing; an interrupt leaves what was measured."""
+        for entry in entries:
+            entry.times.clear()
+
+        def run_round(order: Sequence[int]) -> list[float]:
+            some = [entries[at] for at in order]
+            calls = [functools.partial(one.run, *one.inputs, one.out) for one in some]
+            return timed(self._torch, calls, self._flush.zero_)
+
+        race(run_round, [entry.times for entry in entries], rounds)
+
+    def wait(self) -> None:
+        """Wait until the GPU is idle; raises what went wrong on it."""
+        self._torch.cuda.synchronize()

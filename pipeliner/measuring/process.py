@@ -1,0 +1,212 @@
+"""Measure on a GPU of this machine, in a process of its own, which may crash or hang.
+
+The parent asks, the child answers; a question that is not answered in time ends the child.
+
+| question              | answer                                                              |
+|-----------------------|---------------------------------------------------------------------|
+| ``Open(spec)``        | None, when operands and the truth are on the GPU                    |
+| ``Try(built)``        | why it is not timed, or "": it ran once and was right               |
+| ``Survey(which, ..)`` | a Measurement of each of those that were tried, by their order      |
+| ``Trial(built, ..)``  | a Measurement of a kernel beside another, whose process stays ready |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..diagnostics import Reason, Why
+from ..errors import ToolError
+from ..schedules.workloads import Spec
+from ..targets import gpu_arch
+from ..values.failure import why
+from ..workers import Worker
+from .compiling import BuiltCandidate
+from .conditions import check_gpu, current_conditions
+from .contenders import Contender
+from .gpu_bench import GpuBench, ReadyContender
+from .measurer import Measurement, Measurer
+from .rounds import Rounds
+
+HOPELESS: Final = 1.1
+"""Median time over the incumbent's from which a candidate is given up."""
+
+MOST_SECONDS: Final = 2.0
+"""For the rounds of one trial, once the fewest are done."""
+
+BESIDE: Final = Rounds(seconds=MOST_SECONDS, hopeless=HOPELESS)
+"""Of a candidate and the incumbent."""
+
+FIRST_SECONDS: Final = 180.0
+"""For the first trial of a workload: PyTorch is loaded and the exact result worked out."""
+
+SECONDS: Final = 30.0
+"""For any other trial; what takes longer hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Work on ``spec`` from now on, and forget what was tried."""
+
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Load a kernel of the workload at hand, run it on a poisoned output and check it."""
+
+    built: BuiltCandidate
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Time those of the tried that ``which`` numbers, all interleaved, and check them again."""
+
+    which: tuple[int, ...]
+    rounds: Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Check and time ``built``, interleaved with ``incumbent``, of the same workload."""
+
+    built: BuiltCandidate
+    incumbent: BuiltCandidate | None = None
+    rounds: Rounds = BESIDE
+
+
+class GpuMeasurer(Measurer):
+    """Measures kernels on GPU ``device`` (None: the first that is visible).
+
+    ``make``: what answers in the process instead. As a context, the process ends with it.
+    """
+
+    def __init__(
+        self,
+        device: int | None = None,
+        make: Callable[[], Any] | None = None,
+        rounds: Rounds = BESIDE,
+    ) -> None:
+        named = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
+        self._worker = Worker(make or Answers, named)
+        self._rounds = rounds
+        self._ready_for: Spec | None = None
+
+    def __enter__(self) -> GpuMeasurer:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the process; TargetError without a GPU, ToolError without PyTorch."""
+        check_gpu()
+        self._worker.start()
+
+    def ask(self, question: Open | Try | Survey | Trial, seconds: float) -> Any:
+        """The answer to ``question``, waited for at most so long.
+
+        ToolError: there is none; the process is gone, and what it had tried with it. An error of
+        the driver may have spoilt it for every kernel after.
+        """
+        try:
+            return self._worker.call(question, seconds=seconds)
+        except ToolError:
+            self._worker.close()
+            self._ready_for = None
+            raise
+
+    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
+        limit = SECONDS if self._ready_for == built.spec else FIRST_SECONDS
+        try:
+            found: Measurement = self.ask(Trial(built, incumbent, self._rounds), limit)
+        except ToolError as err:
+            return Measurement(failure=Reason("measure.failed", why=err.reason))
+        self._ready_for = built.spec
+        return found
+
+    def end(self) -> None:
+        self._worker.end()
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+class Answers:
+    """In the worker: the workload at hand, what was tried of it, and the incumbent, loaded."""
+
+    def __init__(self) -> None:
+        self._bench: GpuBench | None = None
+        self._tried: list[ReadyContender] = []
+        self._incumbent: tuple[BuiltCandidate, ReadyContender] | None = None
+        now = current_conditions()
+        self._conditions = {"gpu": now.gpu, "arch": str(gpu_arch()), **now.versions, **now.settings}
+
+    def __call__(self, question: Open | Try | Survey | Trial) -> Any:
+        """What the module's table says."""
+        if isinstance(question, Open):
+            return self._open(question.spec)
+        if isinstance(question, Try):
+            return self._try(question.built)
+        if isinstance(question, Survey):
+            entries = [self._tried[at] for at in question.which]
+            return self._measured(entries, question.rounds)
+        return self._beside(question)
+
+    def _open(self, spec: Spec) -> None:
+        self._bench = self._incumbent = None  # for its memory
+        self._tried = []
+        self._bench = GpuBench(spec)
+
+    def _try(self, built: BuiltCandidate) -> Why:
+        try:
+            entry = self._ready(built)
+        except Exception as err:
+            self._at_hand.wait()  # raises where more than this kernel is lost
+            return why(err)
+        if not entry.is_right:
+            return Reason("measure.wrong", error=entry.worst)
+        self._tried.append(entry)
+        return ""
+
+    def _beside(self, trial: Trial) -> Measurement:
+        if self._bench is None or self._bench.spec != trial.built.spec:
+            self._open(trial.built.spec)
+        entry = self._ready(trial.built)
+        if not entry.is_right:
+            return self._failed(Reason("measure.wrong", error=entry.worst))
+        if trial.incumbent is None:
+            return self._measured([entry], trial.rounds)[0]
+        found, other = self._measured([entry, self._known(trial.incumbent)], trial.rounds)
+        return found.interleaved_with(other)
+
+    def _measured(self, entries: list[ReadyContender], rounds: Rounds) -> list[Measurement]:
+        """The times of ``entries``, but of one that is wrong afterwards: a race may show late."""
+        self._at_hand.race(entries, rounds)
+        for entry in entries:
+            self._at_hand.check(entry)
+        return [
+            Measurement(tuple(entry.times), conditions=self._conditions)
+            if entry.is_right
+            else self._failed(Reason("measure.wrong_later", error=entry.worst))
+            for entry in entries
+        ]
+
+    def _known(self, incumbent: BuiltCandidate) -> ReadyContender:
+        if self._incumbent is None or self._incumbent[0] != incumbent:
+            self._incumbent = (incumbent, self._ready(incumbent))
+        return self._incumbent[1]
+
+    def _ready(self, built: BuiltCandidate) -> ReadyContender:
+        return self._at_hand.ready(
+            Contender(built.name, built.load, built.spec.out, slack=built.slack)
+        )
+
+    def _failed(self, failure: Reason) -> Measurement:
+        return Measurement(failure=failure, conditions=self._conditions)
+
+    @property
+    def _at_hand(self) -> GpuBench:
+        assert self._bench is not None
+        return self._bench

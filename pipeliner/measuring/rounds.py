@@ -1,0 +1,89 @@
+"""Time contenders in rounds, interleaved: the one loop in which everything is timed."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+ROUNDS: Final = 30
+WARM_UP: Final = 3
+FEWEST: Final = 5
+"""Rounds before anything ends early."""
+
+FLUSH_BYTES: Final = 512 * 1024 * 1024
+"""Written before each timed run: more than the L2 cache of any GPU that is planned for, and long
+enough (about 0.2 ms on an H100) that the launch is prepared before the GPU is done with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How many rounds are run, and when they end early, but for the ``fewest``.
+
+    ``warm_up``: rounds before, untimed. ``seconds``: after so long. ``hopeless``: once the first
+    contender takes so many times as long as another, by their medians. ``shuffled``: each round has
+    an order of its own, where otherwise the order moves on by one: a long kernel's clock depends on
+    the one before it.
+    """
+
+    most: int = ROUNDS
+    fewest: int = FEWEST
+    warm_up: int = WARM_UP
+    seconds: float = math.inf
+    hopeless: float = math.inf
+    shuffled: bool = False
+
+    def order(self, number: int, count: int) -> list[int]:
+        """In which round ``number`` runs so many contenders."""
+        if self.shuffled:
+            return random.Random(number).sample(range(count), count)
+        return [(number + at) % count for at in range(count)]
+
+    def is_over(self, times: Sequence[Sequence[float]], seconds: float) -> bool:
+        """Whether no more is to be learnt after so long."""
+        if min(map(len, times)) < self.fewest:
+            return False
+        ours, *others = map(statistics.median, times)
+        return seconds > self.seconds or any(ours > self.hopeless * other for other in others)
+
+
+def race(
+    run_round: Callable[[Sequence[int]], Sequence[float]],
+    times: Sequence[list[float]],
+    rounds: Rounds,
+) -> None:
+    """Append each contender's microseconds to its list of ``times``, round by round.
+
+    ``run_round``: runs the contenders of these numbers in order and returns what each took. An
+    interrupt leaves what was measured.
+    """
+    started = time.monotonic()
+    for number in range(-rounds.warm_up, rounds.most if times else -rounds.warm_up):
+        order = rounds.order(number, len(times))
+        took = run_round(order)
+        if number < 0:
+            continue
+        for at, us in zip(order, took):
+            times[at].append(us)
+        if rounds.is_over(times, time.monotonic() - started):
+            return
+
+
+def timed(
+    torch: Any, calls: Sequence[Callable[[], object]], before: Callable[[], object] = lambda: None
+) -> list[float]:
+    """Microseconds of each call on the GPU, by events around it; ``before`` runs before each."""
+    events = []
+    for call in calls:
+        before()
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        stop.record()
+        events.append((start, stop))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(stop) * 1e3 for start, stop in events]

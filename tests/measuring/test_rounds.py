@@ -1,0 +1,66 @@
+"""The one loop that times: orders, and when it ends."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pipeliner.measuring import Rounds, race
+
+
+def raced(rounds, *us):
+    """The orders in which contenders ran that take so long, and their times."""
+    orders, times = [], [[] for _ in us]
+
+    def run_round(order):
+        orders.append(list(order))
+        return [us[at] for at in order]
+
+    race(run_round, times, rounds)
+    return orders, times
+
+
+def test_orders_rotate_and_warming_up_is_not_timed() -> None:
+    orders, times = raced(Rounds(4, warm_up=2), 1.0, 2.0)
+    assert orders == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1], [1, 0]]
+    assert times == [[1.0] * 4, [2.0] * 4]
+
+
+def test_each_round_has_an_order_of_its_own() -> None:
+    """A long kernel's clock depends on the one before it, which is not to be the same each time."""
+    orders, _ = raced(Rounds(8, shuffled=True), *[1.0] * 6)
+    after = [set(itertools.pairwise(order)) for order in orders]
+    assert len(set.union(*after)) > 20  # of 30 pairs of neighbours; 6 if only rotated
+
+
+@pytest.mark.parametrize(
+    ("rounds", "count"),
+    [
+        (Rounds(30, seconds=0.0), 5),
+        (Rounds(30, fewest=3, seconds=0.0), 3),
+        (Rounds(2, seconds=0.0), 2),
+        (Rounds(30, hopeless=1.1), 5),
+        (Rounds(30, hopeless=2.5), 30),
+    ],
+)
+def test_it_ends_early_but_for_the_fewest(rounds, count) -> None:
+    _, times = raced(rounds, 2.0, 1.0)
+    assert [len(one) for one in times] == [count, count]
+
+
+def test_an_interrupt_leaves_what_was_measured() -> None:
+    times: list[list[float]] = [[]]
+
+    def run_round(order):
+        if len(times[0]) == 7:
+            raise KeyboardInterrupt
+        return [1.0]
+
+    with pytest.raises(KeyboardInterrupt):
+        race(run_round, times, Rounds())
+    assert times == [[1.0] * 7]
+
+
+def test_nobody_is_timed_at_once() -> None:
+    assert raced(Rounds()) == ([], [])
