@@ -13,15 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..choice.again import is_as_predicted, with_prediction
-from ..diagnostics import Reason, Why
+from ..diagnostics import Reason
 from ..errors import TargetError
-from ..instructions.table import may_be_warpgroup_wide
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, KernelPlan, SyncPlan
 from ..plan.request import Request
-from ..space.axes import AUTOMATIC_CLUSTERS, may_gain_from_clusters
+from ..space.axes import clusters_considered
 from ..space.ranking import Ranking
-from ..values.facts import CopyInfo, KernelInfo
+from ..values.facts import KernelInfo
 from ..values.failure import refusal
 from .asked import check_asked
 from .carry_out import carry_out, placed
@@ -73,16 +72,13 @@ def _left(func: Any, plan: KernelPlan) -> Any:
 
 def _pipelined(func: Any, target: Any, request: Request) -> Any:
     """Return ``func`` by the best plan that lowers; raise the first plan's error if none does."""
+    steps = Steps(func)
     try:
-        machine: Machine | None = machine_for(target)
-        reasons: list[Why] = []
+        machine = machine_for(target)
     except TargetError as err:
         if request != Request():
             raise
-        machine, reasons = None, [err.reason]
-    steps = Steps(func)
-    if machine is None:
-        plan = KernelPlan(_name(func), str(target.arch), "", reasons=tuple(reasons))
+        plan = KernelPlan(_name(func), str(target.arch), "", reasons=(err.reason,))
         return _marked(steps, placed(steps, plan, target, DEFAULT_BUDGET))
     facts = _recognised(steps, machine, request)
     accelerated = str(target.arch).endswith("a")
@@ -96,7 +92,6 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
     for candidate in ranking:
         try:
             plan = ranking.explained(candidate)
-            plan = replace(plan, reasons=(*plan.reasons, *reasons))
             made = carry_out(steps, facts, plan, target, machine, asked=request.mechanism != "auto")
             check_asked(request, made)
             if not is_as_predicted(plan, made):
@@ -104,9 +99,7 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
             return _marked(steps, made)
         except Exception as err:  # a bug in one candidate, too, leaves the others
             refused.append(err)
-            ranking.refuse(candidate)
-            why = Reason("plan.not_taken", name=candidate.name, why=refusal(err))
-            reasons = list(dict.fromkeys([*reasons, why]))
+            ranking.refuse(candidate, refusal(err))
             steps.func = recognised
     raise refused[0]
 
@@ -119,19 +112,7 @@ def recognised_info(func: Any, machine: Machine, request: Request) -> KernelInfo
 def _recognised(steps: Steps, machine: Machine, request: Request) -> Facts:
     """Return the loops and ops of a function, with the copies that CTAs could share."""
     facts = steps.run(recognise)
-    return with_sharing(steps.func, facts, _clusters(facts.info, machine, request))
-
-
-def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:
-    """Return the cluster sizes to consider; proving what CTAs share takes a while."""
-    if request.plan is not None:
-        return () if request.plan.cluster == 1 else (request.plan.cluster,)
-    if not machine.has_tma or not may_be_warpgroup_wide(request.instruction):
-        return ()
-    if request.cluster != "auto":
-        return () if request.cluster == 1 else (request.cluster,)
-    copies = [op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)]
-    return AUTOMATIC_CLUSTERS if may_gain_from_clusters(copies) else ()
+    return with_sharing(steps.func, facts, clusters_considered(facts.info, machine, request))
 
 
 def _marked(steps: Steps, plan: KernelPlan) -> Any:

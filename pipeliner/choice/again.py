@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..cost.descriptor import Depth
+from ..cost.descriptor import Depth, Work
 from ..cost.ops import op_plans
 from ..cost.predict import Prediction, predict
 from ..diagnostics import is_code
@@ -26,7 +26,7 @@ from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo
 from .depth import REGISTER_DEPTH
 from .elementwise import plan_elementwise
-from .loops import check_clamped, is_asynchronous, named
+from .epilogues import check_clamped, is_asynchronous, named
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .planned import check_cluster, predicted_us, summary
 from .scalar import shared_out
@@ -242,22 +242,22 @@ def _predicted(
     for one in mapped.loops:
         loop = plan.loop(one.loop.name)
         flying = _in_flight(plan, one.loop) if loop.pipelined else 0
-        prediction = predict(one.work, machine, slots_of(one, loop), flying)
+        prediction = predict(one.work, machine, slots_of(one.work, loop), flying)
         runs = one.loop.trip != 0 and one.work.usage.global_bytes > 0
         if prediction is not None and (loop.pipelined or runs):
             found[loop.name] = prediction
     return Predicted(found, predicted_us(info, list(found.values()), machine))
 
 
-def slots_of(one: LoopWork, loop: LoopPlan) -> Depth:
+def slots_of(work: Work, loop: LoopPlan) -> Depth:
     """Slots of the rings of ``loop`` that hide loads: one number, or one for each ring."""
     if not loop.pipelined:
         return 1
     depths = {ring.buffer: ring.depth for ring in loop.rings}
-    shared = {ring.buffer: depths.get(ring.buffer, 1) for ring in one.work.shared.rings}
+    shared = {ring.buffer: depths.get(ring.buffer, 1) for ring in work.shared.rings}
     loads = [ring.depth for ring in loop.rings if ring.load is not None]
     if not shared and not loads:  # a tile may be staged in registers until the slot is free
-        return min(REGISTER_DEPTH, loop.stages) if one.work.loads.register_staged else 1
+        return min(REGISTER_DEPTH, loop.stages) if work.loads.register_staged else 1
     found = list(shared.values()) or loads
     if len(set(found)) == 1:
         return found[0]

@@ -1,18 +1,19 @@
-"""Choose how many slots a loop's rings get.
+"""The depths of a loop's rings: one axis of the plan space, and which of them is taken.
 
-The smallest depth whose predicted time is within ``TOLERANCE`` of the best: a slot that hides
-nothing costs shared memory, a longer prologue and sometimes a resident CTA. Where it costs none of
-that, a slot or two to spare, against latencies longer than the model's.
+Taken is the smallest depth whose predicted time is within ``TOLERANCE`` of the best: a slot that
+hides nothing costs shared memory, a longer prologue and sometimes a resident CTA. Where it costs
+none of that, a slot or two to spare, against latencies longer than the model's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from ..cost.descriptor import Depth, Work
-from ..cost.predict import Prediction, predict, predictions, why_in_flight
+from ..cost.predict import Prediction, predict, why_in_flight
 from ..diagnostics import Reason, Value
 from ..errors import PlanError
 from ..machine import Machine
@@ -92,6 +93,38 @@ MAX_DEPTH: Final = constant(
 )
 
 
+class DepthAxis:
+    """The depths that the rings of one loop may have, each predicted once.
+
+    What chooses a depth, shows depths or tries other ones reads this list.
+    """
+
+    def __init__(self, work: Work, machine: Machine, most: int = MAX_DEPTH) -> None:
+        """The depths of ``work``, ``most`` slots at most."""
+        self.work = work
+        self.machine = machine
+        self.most = most
+        self._known: dict[int, Prediction | None] = {}
+
+    def at(self, depth: int) -> Prediction | None:
+        """The prediction of rings of ``depth`` slots; None: a CTA does not fit an SM."""
+        if depth not in self._known:
+            self._known[depth] = predict(self.work, self.machine, depth)
+        return self._known[depth]
+
+    @cached_property
+    def fitting(self) -> tuple[Prediction, ...]:
+        """The predictions of all depths that fit, the shallowest first."""
+        found: list[Prediction] = []
+        for depth in range(1, self.most + 1):
+            one = self.at(depth)
+            if one is not None:
+                found.append(one)
+            elif found:  # a deeper ring takes no less
+                break
+        return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class DepthChoice:
     """A depth, its prediction, and the reasons."""
@@ -110,28 +143,26 @@ class DepthChoice:
         return self.per_ring.get(buffer, self.depth)
 
 
-def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | Reason:
-    """The depth of the rings of ``work``, at most ``limit``; a reason where not even 1 fits."""
-    options = predictions(work, machine, limit)
-    if not options:
-        return no_fit(work, machine)
-    best, spare = _best(options)
+def choose_depth(axis: DepthAxis) -> DepthChoice | Reason:
+    """The depth to take of ``axis``; a reason where not even one slot fits."""
+    if not axis.fitting:
+        return no_fit(axis)
+    best, spare = _best(axis.fitting)
     if spare is None:
-        return DepthChoice(best.depth, best, depth_reasons(best, work, machine, limit))
+        return DepthChoice(best.depth, best, depth_reasons(best, axis, axis.most))
     more = spare.depth - best.depth
-    why = Reason("depth.spare", slots=more, smem=work.smem(spare.depth))
-    reasons = (*depth_reasons(spare, work, machine, limit), why)
-    return DepthChoice(spare.depth, spare, reasons)
+    why = Reason("depth.spare", slots=more, smem=axis.work.smem(spare.depth))
+    return DepthChoice(spare.depth, spare, (*depth_reasons(spare, axis, axis.most), why))
 
 
-def no_fit(work: Work, machine: Machine) -> Reason:
+def no_fit(axis: DepthAxis) -> Reason:
     """Why not even one slot fits."""
     return Reason(
         "depth.no_fit",
-        smem=work.smem(1),
-        threads=work.threads.count,
-        registers=work.registers_at(1),
-        machine=machine.name,
+        smem=axis.work.smem(1),
+        threads=axis.work.threads.count,
+        registers=axis.work.registers_at(1),
+        machine=axis.machine.name,
     )
 
 
@@ -171,8 +202,9 @@ def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
     return found[-1] if found else None
 
 
-def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Prediction:
+def check_depth(buffers: str, depth: Depth, axis: DepthAxis) -> Prediction:
     """The prediction for depths that were asked for; raises PlanError where they do not fit."""
+    work, machine = axis.work, axis.machine
     if isinstance(depth, int):
         given, most = Reason("depth.given", depth=depth, buffers=buffers), depth
     else:
@@ -182,7 +214,7 @@ def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Pre
     if needs > machine.smem_per_cta:
         room: dict[str, Value] = {"machine": machine.name, "most": machine.smem_per_cta}
         raise PlanError("depth.smem", given=given, smem=needs, **room)
-    prediction = predict(work, machine, depth)
+    prediction = axis.at(depth) if isinstance(depth, int) else predict(work, machine, depth)
     if prediction is None:
         raise PlanError(
             "depth.registers",
@@ -194,14 +226,14 @@ def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Pre
     return prediction
 
 
-def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> tuple[Reason, ...]:
+def depth_reasons(best: Prediction, axis: DepthAxis, most: int) -> tuple[Reason, ...]:
     """Why this depth and not one less or one more, with the numbers of the model."""
     limiter = best.occupancy.limiter if best.resident == best.occupancy.ctas else "the grid"
     law = Reason(
         "depth.law",
         latency=best.latency,
         arrival=best.load - best.latency,
-        nbytes=work.usage.global_bytes,
+        nbytes=axis.work.usage.global_bytes,
         consume=best.response - best.load,
         response=best.response,
         resident=best.resident,
@@ -213,23 +245,24 @@ def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> 
         "depth.taken", depth=best.depth, cycles=best.step, resident=best.resident, limiter=limiter
     )
     reasons = [law, here]
-    less = predict(work, machine, best.depth - 1) if best.depth > 1 else None
+    less = axis.at(best.depth - 1) if best.depth > 1 else None
     if less is not None:
         reasons.append(Reason("depth.less", cycles=less.step, change=change(less, best)))
-    reasons.append(_one_more(best, work, machine, most))
-    flying = why_in_flight(best, machine)
+    reasons.append(_one_more(best, axis, most))
+    flying = why_in_flight(best, axis.machine)
     return (*reasons, flying) if flying else tuple(reasons)
 
 
-def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> Reason:
-    depth = best.depth + 1
+def _one_more(best: Prediction, axis: DepthAxis, most: int) -> Reason:
+    work, depth = axis.work, best.depth + 1
     if work.grid.trip is not None and depth > work.grid.trip:
         return Reason("depth.more_trip", trip=work.grid.trip)
     if depth > most:
         return Reason("depth.more_most", most=most)
-    if work.smem(depth) > machine.smem_per_cta:
-        return Reason("depth.more_smem", smem=work.smem(depth), most=machine.smem_per_cta)
-    more = predict(work, machine, depth)
+    room = axis.machine.smem_per_cta
+    if work.smem(depth) > room:
+        return Reason("depth.more_smem", smem=work.smem(depth), most=room)
+    more = axis.at(depth)
     if more is None:
         return Reason("depth.more_registers", registers=work.registers_at(depth))
     if more.resident >= best.resident:

@@ -16,25 +16,24 @@ from ..cost.descriptor import Work
 from ..cost.predict import Prediction, predict
 from ..diagnostics import Reason
 from ..machine import Machine
-from .depth import TOLERANCE, DepthChoice, change
+from .depth import TOLERANCE, DepthAxis, DepthChoice, change
 
 Slots: TypeAlias = "Mapping[str, int]"
 """Slots of each ring, by its buffer."""
 
 
-def choose_ring_depths(
-    choice: DepthChoice, work: Work, machine: Machine, limit: int
-) -> DepthChoice:
+def choose_ring_depths(choice: DepthChoice, axis: DepthAxis) -> DepthChoice:
     """``choice``, or a slot more for one ring where that is faster than ``TOLERANCE`` tells apart.
 
-    ``limit``: the most slots of any ring. Compared are the neighbours of the common depth. Where
-    the latencies of rings differ, each ring's own law is stated in any case.
+    Compared are the neighbours of the common depth. Where the latencies of rings differ, each
+    ring's own law is stated in any case.
     """
+    work, machine = axis.work, axis.machine
     if work.shared.skew == 0 or len(work.shared.rings) < 2:
         return choice
     best: tuple[Prediction, Slots] | None = None
     fastest = choice.prediction.us * (1 - TOLERANCE)
-    for slots in _neighbours(choice.depth, work, limit):
+    for slots in _neighbours(choice.depth, work, axis.most):
         found = predict(work, machine, slots)
         if found is not None and found.us < fastest:
             best, fastest = (found, slots), found.us

@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Final, Literal
+from collections.abc import Callable, Container, Mapping
+from typing import Literal
 
 from ..cost.descriptor import Work
-from ..cost.memory import LOADED_LATENCY_US
-from ..cost.predict import Prediction, predict, predictions
-from ..diagnostics import Reason, Why, all_of
+from ..cost.predict import Prediction, predict
+from ..diagnostics import Reason, Why
 from ..errors import PlanError
 from ..machine import Machine
-from ..mechanisms.copies import of_pixels, streamed_ops
-from ..mechanisms.table import have_producer, moved_by
-from ..plan import CopyPlan, Epilogue, LoopPlan, RingPlan
+from ..mechanisms.table import have_producer
+from ..plan import LoopPlan, RingPlan
 from ..plan.request import Request
-from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from ..values.op import Op
+from ..values.facts import KernelInfo, LoopInfo
 from .depth import (
     MAX_DEPTH,
-    REGISTER_DEPTH,
     TOLERANCE,
+    DepthAxis,
     DepthChoice,
     check_depth,
     choose_depth,
     depth_reasons,
-    no_fit,
     taken,
 )
 from .depth_per_ring import asked_ring_depths, choose_ring_depths, ring_laws
-from .ring_limits import (
-    CLAMP_TRIPS,
-    ENOUGH_IN_FLIGHT_BYTES,
-    IM2COL_CLAMP_TRIPS,
-    LEAST_TMA_DEPTH,
-    TMA_DEPTH,
-)
-
-CLAMP_REASON: Final = Reason("clamped.taken")
-"""Why overrunning loads are clamped to the last tile.
-
-H100, fp16, 128x256x64: 6 % less time at 4096 cubed, 9 % on ragged sizes, where a branch also keeps
-masks from being computed early."""
+from .depth_produced import choose_produced_depth
+from .epilogues import CLAMP_REASON, asked_epilogue, clamps, is_asynchronous
+from .mapped import LoopWork
+from .rings import ring_buffers, ring_names, ring_plan, why_no_ring
 
 
 def plan_loop(
-    loop: LoopInfo,
-    copies: tuple[CopyPlan, ...],
-    work: Work,
+    one: LoopWork,
     machine: Machine,
     request: Request,
     *,
@@ -60,271 +44,159 @@ def plan_loop(
     ``alone``: makes the descriptor of the loop left alone. ``fixed``: the loop is pipelined
     whatever that gains, as its copies can be made no other way.
     """
+    loop, axis = one.loop, one.depths
     if loop.annotated:
         plan = LoopPlan(
             loop.name,
             loop.trip_text,
             pipelined=True,
-            epilogue=_asked_epilogue(loop, copies, request),
+            epilogue=asked_epilogue(loop, one.copies, request),
             source="annotation",
             reasons=(Reason("pipelined.annotated"),),
         )
-        return plan, predict(work, machine, 1)
-    asked = _asked_depths(loop, copies, request)
-    if asked and not ring_buffers(loop, copies):
-        if asked[loop.name] > 1:
-            why = why_no_ring(loop)
-            raise PlanError("depth.loop", depth=asked[loop.name], loop=loop.name, why=why)
-        return _plan_one_slot(loop, copies, work, machine, request)
+        return plan, axis.at(1)
+    asked = _asked_depths(one, request)
     if asked:
-        return _plan_asked(loop, copies, work, machine, request, asked)
-    if have_producer(copies):
-        return _plan_produced(loop, copies, work, machine, request)
-    if fixed:
-        return _plan_fixed(loop, copies, work, machine, request)
+        return _plan_asked(one, request, asked)
+    if fixed or have_producer(one.copies):
+        return _plan_fixed(one, request)
     if loop.trip is not None and loop.trip <= 1:
         once = predict(alone(), machine, 1) if loop.trip else None
         return _decline(loop, Reason("pipelined.short", trip=loop.trip)), once
-    if work.usage.global_bytes == 0:
+    if one.work.usage.global_bytes == 0:
         return _decline(loop, Reason("pipelined.no_load")), None
-    choice = choose_depth(work, machine, most_slots(loop, copies))
+    choice = choose_depth(axis)
     if isinstance(choice, Reason):
         return _decline(loop, choice), None
     if choice.depth == 1:
         left = predict(alone(), machine, 1) or choice.prediction
-        if not ring_buffers(loop, copies):
+        if not ring_buffers(loop, one.copies):
             nothing = Reason("pipelined.nothing_ahead", why=why_no_ring(loop))
             return _decline(loop, nothing), left
-        deeper = _if_not_alone(left, work, machine, most_slots(loop, copies))
+        deeper = _if_not_alone(left, axis)
         if deeper is None:
             return _decline(loop, _not_worth_it(choice)), left
         choice = deeper
-    choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
-    return _with_slots(loop, choice, copies, request), choice.prediction
+    return _with_ring_depths(one, choice, request)
 
 
-def _if_not_alone(left: Prediction, work: Work, machine: Machine, most: int) -> DepthChoice | None:
+def _if_not_alone(left: Prediction, axis: DepthAxis) -> DepthChoice | None:
     """Two slots or more for a loop that one slot would do, but left alone it would be slower.
 
-    ``left``: where it is left alone, and copies otherwise than ``work``. None: that is as fast.
+    ``left``: where it is left alone, and copies otherwise. None: that is as fast.
     """
-    found = [option for option in predictions(work, machine, most) if option.depth > 1]
+    found = [option for option in axis.fitting if option.depth > 1]
     if not found or (best := taken(found)).us * (1 + TOLERANCE) >= left.us:
         return None
     why = Reason("depth.left_alone", us=left.us, ring_us=best.us)
-    return DepthChoice(best.depth, best, (*depth_reasons(best, work, machine, most), why))
+    return DepthChoice(best.depth, best, (*depth_reasons(best, axis, axis.most), why))
 
 
-def why_no_ring(loop: LoopInfo) -> Reason:
-    """Why ``loop`` has nothing that could have slots."""
-    filled = tuple(dict.fromkeys(op.dst for op in loop.ops if isinstance(op, CopyInfo)))
-    return Reason("depth.not_allocated", buffers=filled) if filled else Reason("depth.no_load")
-
-
-def _plan_one_slot(
-    loop: LoopInfo,
-    copies: tuple[CopyPlan, ...],
-    work: Work,
-    machine: Machine,
-    request: Request,
-) -> tuple[LoopPlan, Prediction]:
-    """The plan of a loop without rings for which one slot is asked: nothing overlaps."""
-    alone = check_depth(loop.name, 1, work, machine)
-    choice = DepthChoice(1, alone, (Reason("pipelined.one_slot"),))
-    return _loop_plan(loop, (), choice, copies, request, "request"), alone
-
-
-def _plan_fixed(
-    loop: LoopInfo,
-    copies: tuple[CopyPlan, ...],
-    work: Work,
-    machine: Machine,
-    request: Request,
-) -> tuple[LoopPlan, Prediction]:
+def _plan_fixed(one: LoopWork, request: Request) -> tuple[LoopPlan, Prediction]:
     """The plan of a loop that keeps its asynchronous copies whatever its trip count."""
-    choice = choose_depth(work, machine, most_slots(loop, copies))
-    if isinstance(choice, Reason):
-        raise PlanError("pipelined.refused", loop=loop.name, why=choice)
-    choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
-    return _with_slots(loop, choice, copies, request), choice.prediction
-
-
-def _plan_produced(
-    loop: LoopInfo,
-    copies: tuple[CopyPlan, ...],
-    work: Work,
-    machine: Machine,
-    request: Request,
-) -> tuple[LoopPlan, Prediction]:
-    """The plan of a loop that a producer warp copies for, by TMA and full/empty mbarriers.
-
-    Its CTA has an SM for itself, so slots that fit cost nothing, and they run ahead of a loaded
-    memory system: at 8192 cubed on an H100, 4 slots of 48 KB are 2 % faster than 3.
-    """
-    fitting = predictions(work, machine, most_slots(loop, copies))
-    if not fitting:
-        why = no_fit(work, machine)
-        raise PlanError("pipelined.refused", loop=loop.name, why=why)
-    read = _read_in_step(loop, work, machine)
-    wanted = LOADED_LATENCY_US * 1e-6 * machine.dram_bytes_per_second
-    together = math.ceil(wanted / read) if read else 0
-    enough = max(LEAST_TMA_DEPTH, int(ENOUGH_IN_FLIGHT_BYTES / read)) if read else len(fitting)
-    most = min(max(TMA_DEPTH, together), most_slots(loop, copies), enough)
-    best = fitting[:most][-1]
-    why = Reason("depth.deepest", depth=best.depth, most=most)
-    if best.depth > TMA_DEPTH:
-        why = Reason("depth.deepest_in_step", depth=best.depth, most=most)
-    for deeper in fitting[most:enough]:  # memory, not the loop, asks for more in flight
-        if deeper.us < best.us * (1 - TOLERANCE):
-            best, why = deeper, Reason("depth.memory", depth=deeper.depth)
-    reasons = (*depth_reasons(best, work, machine, max(most, best.depth)), why)
-    choice = DepthChoice(best.depth, best, reasons)
-    choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
-    return _with_slots(loop, choice, copies, request), choice.prediction
-
-
-def _read_in_step(loop: LoopInfo, work: Work, machine: Machine) -> float:
-    """Bytes that all CTAs together read from memory in a step; 0 where CTAs are not in step.
-
-    CTAs of one wave walk along K together: memory has each byte of a step in flight once, however
-    many CTAs wait for it.
-    """
-    once = loop.outer == 1 and work.grid.ctas is not None and work.grid.ctas <= machine.sms
-    read = sum({op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}.values())
-    return read / work.grid.trip if once and work.grid.trip else 0.0
-
-
-def _with_slots(
-    loop: LoopInfo,
-    choice: DepthChoice,
-    copies: tuple[CopyPlan, ...],
-    request: Request,
-    asked: Container[str] = (),
-) -> LoopPlan:
-    """The plan of ``loop`` with the rings of ``choice``; ``asked``: rings that were asked for."""
-    rings = tuple(
-        _ring(loop, buffer, scope, size, choice, requested=buffer in asked)
-        for buffer, scope, size in ring_buffers(loop, copies)
+    by_producer = have_producer(one.copies)
+    choice = (
+        choose_produced_depth(one.loop, one.depths) if by_producer else choose_depth(one.depths)
     )
-    return _loop_plan(loop, rings, choice, copies, request, "request" if asked else "auto")
+    if isinstance(choice, Reason):
+        raise PlanError("pipelined.refused", loop=one.loop.name, why=choice)
+    return _with_ring_depths(one, choice, request)
+
+
+def _with_ring_depths(
+    one: LoopWork, choice: DepthChoice, request: Request
+) -> tuple[LoopPlan, Prediction]:
+    """The plan of a loop whose rings have the depth of ``choice``, or one of them a slot more."""
+    choice = choose_ring_depths(choice, one.depths)
+    return _with_slots(one, choice, request), choice.prediction
 
 
 def _plan_asked(
-    loop: LoopInfo,
-    copies: tuple[CopyPlan, ...],
-    work: Work,
-    machine: Machine,
-    request: Request,
-    asked: dict[str, int],
+    one: LoopWork, request: Request, asked: dict[str, int]
 ) -> tuple[LoopPlan, Prediction]:
     """The plan of a loop some of whose depths are given; other rings take the model's choice."""
-    buffers = ring_buffers(loop, copies)
-    free = choose_depth(work, machine, most_slots(loop, copies))
-    default = max(asked.values()) if isinstance(free, Reason) else free.depth
-    depths = {name: asked.get(name, default) for name, _, _ in buffers}
-    most = max(depths.values(), default=max(asked.values()))
-    names = "+".join(depths) or loop.name
-    if len(set(depths.values())) <= 1:
-        prediction = check_depth(names, most, work, machine)
-        reasons = depth_reasons(prediction, work, machine, MAX_DEPTH)
+    loop, axis = one.loop, one.depths
+    buffers = [name for name, _, _ in ring_buffers(loop, one.copies)]
+    if not buffers:
+        return _plan_one_slot(one, request, asked[loop.name])
+    default = max(asked.values())
+    if not asked.keys() >= set(buffers) and isinstance(free := choose_depth(axis), DepthChoice):
+        default = free.depth
+    depths = {name: asked.get(name, default) for name in buffers}
+    most, names = max(depths.values()), "+".join(depths)
+    laws: Mapping[str, Reason] = {}
+    if len(set(depths.values())) == 1:
+        prediction = check_depth(names, most, axis)
+        reasons = depth_reasons(prediction, axis, MAX_DEPTH)
     else:
-        of_shared = {ring.buffer: depths[ring.buffer] for ring in work.shared.rings}
-        prediction = check_depth(names, of_shared or min(depths.values()), work, machine)
-        reasons = asked_ring_depths(prediction, of_shared, work)
-    laws = ring_laws(prediction, work, machine) if len(set(depths.values())) > 1 else {}
+        of_shared = {ring.buffer: depths[ring.buffer] for ring in axis.work.shared.rings}
+        prediction = check_depth(names, of_shared or min(depths.values()), axis)
+        reasons = asked_ring_depths(prediction, of_shared, axis.work)
+        laws = ring_laws(prediction, axis.work, axis.machine)
     choice = DepthChoice(most, prediction, reasons, depths, laws)
-    return _with_slots(loop, choice, copies, request, asked), prediction
+    return _with_slots(one, choice, request, asked), prediction
 
 
-def _asked_depths(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> dict[str, int]:
+def _plan_one_slot(one: LoopWork, request: Request, depth: int) -> tuple[LoopPlan, Prediction]:
+    """The plan of a loop without rings for which one slot is asked: nothing overlaps."""
+    name = one.loop.name
+    if depth > 1:
+        raise PlanError("depth.loop", depth=depth, loop=name, why=why_no_ring(one.loop))
+    alone = check_depth(name, 1, one.depths)
+    choice = DepthChoice(1, alone, (Reason("pipelined.one_slot"),))
+    return _loop_plan(one, (), choice, request, "request"), alone
+
+
+def _asked_depths(one: LoopWork, request: Request) -> dict[str, int]:
     """The depth of each ring that the request or the loop's annotation names.
 
     A loop without rings has its own name here; more than one slot is not asked of it but of others.
     """
-    names = _ring_names(loop, copies) or [loop.name]
+    loop = one.loop
+    names = ring_names(loop, one.copies) or [loop.name]
     asked = {name: request.depth_of(name) or loop.depth for name in names}
-    if not ring_buffers(loop, copies):
+    if not ring_buffers(loop, one.copies):
         asked = {loop.name: loop.depth or (1 if request.depth == 1 else None)}
     return {name: depth for name, depth in asked.items() if depth is not None}
-
-
-def _ring_names(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[str]:
-    """The names that a depth can be asked for: buffers, or loads of a loop without tiles."""
-    rings = (*loop.rings, *ring_buffers(loop, copies))
-    return list(dict.fromkeys(name for name, _, _ in rings))
 
 
 def check_buffers(info: KernelInfo, request: Request) -> None:
     """Raise PlanError for a depth of a buffer that is no ring of the kernel."""
     if not isinstance(request.depth, Mapping):
         return
-    known = [name for loop in info.loops for name in _ring_names(loop, ())]
+    known = [name for loop in info.loops for name in ring_names(loop, ())]
     for name in request.depth:
         if name not in known:
             rings = tuple(known)
             raise PlanError("depth.unknown_ring", ring=name, kernel=info.name, rings=rings)
 
 
-def ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str, str, int]]:
-    """Name, scope and slot bytes of each ring: the tiles that the loop's copies fill.
-
-    A loop without tiles gets a register ring for each of its loads, named after the load: the
-    buffer itself is made when the load is split off its statement.
-    """
-    filled = {plan.dst for plan in copies}
-    rings = [ring for ring in loop.rings if ring[0] in filled or ring[1].startswith("shared")]
-    if rings:
-        return rings
-    return [
-        (str(streamed_ops(op.op)[0]), "local", op.global_bytes)
-        for op in loop.ops
-        if isinstance(op, StatementInfo) and op.global_bytes and op.loads and op.kind != "store"
-    ]
-
-
-def _ring(
-    loop: LoopInfo,
-    buffer: str,
-    scope: str,
-    size: int,
-    choice: DepthChoice,
-    *,
-    requested: bool,
-) -> RingPlan:
-    filling = tuple(Op(op.op) for op in loop.ops if isinstance(op, CopyInfo) and op.dst == buffer)
-    loads = (streamed_ops(op.op)[0] for op in loop.ops if isinstance(op, StatementInfo))
-    producers = filling or tuple(load for load in loads if load == buffer)
-    consumers = tuple(
-        Op(op.op) for op in loop.ops if isinstance(op, MatmulInfo) and buffer in (op.a, op.b)
+def _with_slots(
+    one: LoopWork, choice: DepthChoice, request: Request, asked: Container[str] = ()
+) -> LoopPlan:
+    """The plan of a loop with the rings of ``choice``; ``asked``: rings that were asked for."""
+    rings = tuple(
+        ring_plan(one.loop, buffer, scope, size, choice, requested=buffer in asked)
+        for buffer, scope, size in ring_buffers(one.loop, one.copies)
     )
-    asked = Reason("request.asked") if requested else None
-    return RingPlan(
-        buffer=buffer,
-        scope=scope,
-        depth=choice.of(buffer),
-        slot_bytes=size,
-        producers=producers,
-        consumers=consumers,
-        requested=requested,
-        reason=all_of((asked, *choice.reasons, choice.why.get(buffer))),
-    )
+    return _loop_plan(one, rings, choice, request, "request" if asked else "auto")
 
 
 def _loop_plan(
-    loop: LoopInfo,
+    one: LoopWork,
     rings: tuple[RingPlan, ...],
     choice: DepthChoice,
-    copies: tuple[CopyPlan, ...],
     request: Request,
     source: Literal["auto", "request"],
 ) -> LoopPlan:
-    epilogue = _asked_epilogue(loop, copies, request)
+    loop = one.loop
+    epilogue = asked_epilogue(loop, one.copies, request)
     reasons: tuple[Why, ...] = choice.reasons
-    if request.epilogue == "auto" and is_asynchronous(copies):
-        clamps = not loop.overwritten and _clamps(loop, copies, choice)
-        epilogue = "clamped" if clamps else epilogue
+    if request.epilogue == "auto" and is_asynchronous(one.copies):
+        clamped = not loop.overwritten and clamps(one, choice)
+        epilogue = "clamped" if clamped else epilogue
         guarded = Reason("clamped.guarded", why=loop.overwritten or Reason("clamped.dearer"))
-        reasons = (*reasons, CLAMP_REASON) if clamps else (guarded, *reasons)
+        reasons = (*reasons, CLAMP_REASON) if clamped else (guarded, *reasons)
     return LoopPlan(
         name=loop.name,
         trip=loop.trip_text,
@@ -334,48 +206,6 @@ def _loop_plan(
         source=source,
         reasons=reasons,
     )
-
-
-def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
-    """The epilogue that is asked for; rolled where that is open or nothing can be clamped."""
-    if have_producer(copies) and request.epilogue not in ("auto", "rolled"):
-        raise PlanError("producer.epilogue", loop=loop.name, epilogue=request.epilogue)
-    if is_asynchronous(copies):
-        check_clamped(loop, request.epilogue)
-    nothing = request.epilogue == "clamped" and not is_asynchronous(copies)
-    return "rolled" if request.epilogue == "auto" or nothing else request.epilogue
-
-
-def check_clamped(loop: LoopInfo, epilogue: str) -> None:
-    """PlanError: asynchronous copies of ``loop`` cannot repeat its last tile, as ``epilogue``."""
-    if epilogue == "clamped" and loop.overwritten:
-        raise PlanError("clamped.overwritten", loop=loop.name, why=loop.overwritten)
-
-
-def named(copies: Iterable[CopyPlan]) -> tuple[Reason, ...]:
-    """``copies`` with their mechanisms, for an error."""
-    found = (Reason("clamped.copy", copy=one.op, mechanism=one.mechanism) for one in copies)
-    return tuple(found) or (Reason("clamped.none"),)
-
-
-def is_asynchronous(copies: Iterable[CopyPlan]) -> bool:
-    """Whether any copy is by cp.async: only those can be clamped."""
-    return any(moved_by(plan).in_groups for plan in copies)
-
-
-def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], choice: DepthChoice) -> bool:
-    """Whether clamping overrunning loads costs less than guarding them.
-
-    ``trip >= CLAMP_TRIPS * (depth - 1)``, ``IM2COL_CLAMP_TRIPS`` for implicit GEMM by wgmma.
-    """
-    if not is_asynchronous(copies):
-        return False
-    pixels = any(of_pixels(op) for op in loop.ops if isinstance(op, CopyInfo))
-    work = choice.prediction.work
-    if pixels and work.usage.tensor and not work.wgmma.cycles:
-        return False
-    cost = IM2COL_CLAMP_TRIPS if pixels and work.wgmma.cycles else CLAMP_TRIPS
-    return loop.trip is None or loop.trip >= cost * (choice.depth - 1)
 
 
 def _decline(loop: LoopInfo, why: Reason) -> LoopPlan:
@@ -391,12 +221,3 @@ def _not_worth_it(choice: DepthChoice) -> Reason:
         cycles=best.step,
         limiter=best.limiter,
     )
-
-
-def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
-    """The deepest ring worth considering: no deeper than the trip count, 1 without a ring."""
-    through_registers = all(moved_by(plan).through_registers for plan in copies)
-    if not ring_buffers(loop, copies) and not (copies and through_registers):
-        return 1
-    most = REGISTER_DEPTH if copies and through_registers else MAX_DEPTH
-    return most if loop.trip is None else max(1, min(most, loop.trip))

@@ -1,6 +1,6 @@
 """Map a kernel without its depths: instructions, copy mechanisms, layouts, and ``Work``.
 
-The depth is chosen from that, and the depths that were not chosen are compared by it.
+The depth of each loop is an axis that is chosen from.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from ..mechanisms.layouts import laid_out
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
 from ..mechanisms.table import have_producer, moved_by
-from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
+from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..plan.request import Request
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from .depth import DepthAxis
+from .rings import most_slots
 
 DEFAULT_THREADS: Final = constant(
     "DEFAULT_THREADS",
@@ -42,11 +44,16 @@ DEFAULT_THREADS: Final = constant(
 
 @dataclass(frozen=True, slots=True)
 class LoopWork:
-    """A candidate loop in its layout, the plans of its copies, and its descriptor."""
+    """A candidate loop in its layout, the plans of its copies, and the depths of its rings."""
 
     loop: LoopInfo
     copies: tuple[CopyPlan, ...]
-    work: Work
+    depths: DepthAxis
+
+    @property
+    def work(self) -> Work:
+        """Its descriptor."""
+        return self.depths.work
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ def _loop_work(
             consumer_groups=consumer_groups(request.consumers) if have_producer(plans) else 1,
         ),
     )
-    return LoopWork(loop, plans, work)
+    return LoopWork(loop, plans, DepthAxis(work, machine, most_slots(loop, plans)))
 
 
 def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
@@ -233,13 +240,3 @@ def _map_alike(
         if simt or request.instruction != "auto":
             raise
         return _map_alike(ops, machine, replace(request, instruction="simt"), threads)
-
-
-def as_chosen(request: Request, plan: KernelPlan) -> Request:
-    """``request``, asking for the instruction of ``plan``, and cp.async without a producer warp."""
-    if not plan.matmuls:
-        return request
-    instruction = kind(plan.matmuls[0])
-    if instruction == "wgmma" and not plan.roles:
-        return replace(request, instruction=instruction, mechanism="cp_async")
-    return replace(request, instruction=instruction)

@@ -8,7 +8,7 @@ number that says so.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 
@@ -26,12 +26,22 @@ from ..plan.request import Request
 from ..values.facts import KernelInfo
 from .alone import left_alone, unpipelined
 from .elementwise import elementwise_us, plan_elementwise
+from .epilogues import is_asynchronous, named
 from .k_tail import leave_out
-from .loops import check_buffers, is_asynchronous, named, plan_loop, ring_buffers, why_no_ring
+from .loops import check_buffers, plan_loop
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
+from .rings import ring_buffers, why_no_ring
 
 
-def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+@dataclass(frozen=True, slots=True)
+class PlannedKernel:
+    """A plan without its schedule, and the loops that it is of, each with its axis of depths."""
+
+    plan: KernelPlan
+    loops: tuple[LoopWork, ...] = ()
+
+
+def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKernel:
     """The plan of one kernel without its schedule: stages and barriers come from the passes.
 
     What ``request`` leaves open is wgmma never, a producer warp where wgmma can have one, consumers
@@ -52,9 +62,7 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     in_flight: dict[str, int] = {}
     for one in mapped.loops:
         plan, prediction = plan_loop(
-            one.loop,
-            one.copies,
-            one.work,
+            one,
             machine,
             request,
             alone=partial(_work_alone, mapped, one, machine),
@@ -101,13 +109,11 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         predicted_us=predicted_us(info, predicted, machine),
         reasons=(*reasons, *(summary(prediction, machine) for prediction in predicted)),
     )
-    return replace(
-        kernel,
-        loops=tuple(
-            replace(loop, ops=op_plans(found, info, kernel, machine)) if loop.pipelined else loop
-            for loop, found in zip_longest(kernel.loops, info.loops)
-        ),
+    costed = tuple(
+        replace(loop, ops=op_plans(found, info, kernel, machine)) if loop.pipelined else loop
+        for loop, found in zip_longest(kernel.loops, info.loops)
     )
+    return PlannedKernel(replace(kernel, loops=costed), mapped.loops)
 
 
 def _work_alone(mapped: MappedKernel, one: LoopWork, machine: Machine) -> Work:

@@ -180,18 +180,6 @@ def predict(
     return crossing if crossing is not None and crossing.us < plain.us else plain
 
 
-def predictions(work: Work, machine: Machine, limit: int) -> list[Prediction]:
-    """Those of ``work`` with rings of 1 to ``limit`` slots, as far as a CTA fits an SM."""
-    found: list[Prediction] = []
-    for depth in range(1, limit + 1):
-        one = predict(work, machine, depth)
-        if one is not None:
-            found.append(one)
-        elif found:  # a deeper ring takes no less
-            break
-    return found
-
-
 def _may_stay(work: Work, machine: Machine, depth: Depth) -> bool:
     """Whether a wgmma may stay in flight across steps: only where an SM has one CTA.
 

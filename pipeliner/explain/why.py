@@ -10,7 +10,7 @@ from ..diagnostics import Why
 from ..errors import PipelinerError, PlanError
 from ..kernel.building import pipeline_with, target_for
 from ..kernel.compiled import plan_of
-from ..kernel.refined import recognised
+from ..kernel.refined import ranked
 from ..machine import Machine, machine_for
 from ..plan import KernelPlan
 from ..plan.request import INSTRUCTIONS, Request
@@ -25,7 +25,6 @@ from ..space.alternatives import (
     candidate_options,
     depth_options,
 )
-from ..space.ranking import Ranking
 
 SHOWN_TILES: Final = 8
 
@@ -107,14 +106,12 @@ def alternatives(
         raise PlanError("plan.why_given")
     plan = plan_of(pipeline_with(func, target, request))
     machine = machine_for(target)
-    info = recognised(func, target, machine, request)
-    accelerated = str(target_for(target, request).arch).endswith("a")
-    ranking = Ranking(info, machine, request, accelerated=accelerated)
+    ranking = ranked(func, target, machine, request)
     found = Alternatives(
         kernel=plan.kernel,
         machine=plan.machine,
         predicted_us=plan.predicted_us,
-        depths=depth_options(info, plan, machine, request),
+        depths=depth_options(plan, ranking),
         candidates=candidate_options(plan, ranking),
         declined=tuple((loop.name, loop.reasons) for loop in plan.loops if not loop.pipelined),
         reasons=plan.reasons,

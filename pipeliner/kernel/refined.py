@@ -18,10 +18,8 @@ from typing import Any
 import tvm
 
 from ..choice.built import AsBuilt, as_built, best_built, read_loop, worth_building
-from ..choice.depth import TOLERANCE
-from ..choice.loops import most_slots
-from ..choice.mapped import LoopWork, as_chosen, map_kernel
-from ..cost.predict import Prediction, predict, predictions
+from ..choice.depth import TOLERANCE, DepthAxis
+from ..cost.predict import Prediction, predict
 from ..diagnostics import Reason, replaced
 from ..errors import PlanError
 from ..machine import Machine, machine_for
@@ -29,6 +27,7 @@ from ..passes.lower import AddPartialSums, preparation
 from ..passes.pipeline import recognised_info
 from ..plan import KernelPlan, LoopPlan
 from ..plan.request import Request
+from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
 from .building import build_with, target_for
 from .compiled import Kernel, as_module, only_function
@@ -89,15 +88,15 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
     if why is not None:
         return first.with_plan(replace(first.plan, reasons=(*first.plan.reasons, why)))
     machine = machine_for(target)
-    pinned = as_chosen(request, first.plan)
-    info = recognised(func, target, machine, pinned)
-    loop = _loop_of(info, first.plan, machine, pinned)
+    candidate = ranked(func, target, machine, request).taken(first.plan)
+    assert candidate is not None  # TVM's passes left no loop to compare depths of
+    (loop,), pinned = candidate.loops, candidate.pinned
     kernels: list[tuple[Prediction, Kernel]] = []
     refused: list[Reason] = []
     own = _depth(first.plan)
-    for option in _options(loop, machine, own):
+    for option in _options(loop.depths, own):
         try:
-            same = replace(pinned, depth=option.depth)
+            same = replace(pinned, depth=option.depth).within(request)
             made = first if option.depth == own else build_with(func, target, same)
         except PlanError as err:  # what is predicted to fit may not, once it is laid out
             refused.append(Reason("refine.not_built", depth=option.depth, why=err.reason))
@@ -129,6 +128,13 @@ def recognised(func: Any, target: Any, machine: Machine, request: Request) -> Ke
         return info
 
 
+def ranked(func: Any, target: Any, machine: Machine, request: Request) -> Ranking:
+    """The ranked list of ``func``, as the passes choose from it."""
+    info = recognised(func, target, machine, request)
+    accelerated = str(target_for(target, request).arch).endswith("a")
+    return Ranking(info, machine, request, accelerated=accelerated)
+
+
 def _obstacle(plan: KernelPlan) -> Reason | None:
     """Why depths are not compared as built; None: they are."""
     if plan.roles:
@@ -138,14 +144,9 @@ def _obstacle(plan: KernelPlan) -> Reason | None:
     return None if plan.matmuls else Reason("refine.no_matmul")
 
 
-def _loop_of(info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request) -> LoopWork:
-    mapped = map_kernel(info, machine, request)
-    return next(one for one in mapped.loops if one.loop.name == plan.loops[0].name)
-
-
-def _options(loop: LoopWork, machine: Machine, own: int) -> tuple[Prediction, ...]:
+def _options(axis: DepthAxis, own: int) -> tuple[Prediction, ...]:
     """The depths to compile, ``own`` among them, which was chosen by itself."""
-    close = worth_building(predictions(loop.work, machine, most_slots(loop.loop, loop.copies)))
+    close = worth_building(axis.fitting)
     deepest = max(own, _deepest(close))
     return tuple(option for option in close if option.depth <= deepest)
 

@@ -133,5 +133,5 @@ def _own_depth(family: LogCandidate, spec: Spec, machine: Machine) -> int:
     depths = {ring.depth for loop in plan.loops for ring in loop.rings}
     if len(depths) < 2:
         return max(depths, default=1)
-    common = choose_depth(map_kernel(info, machine, request).loops[0].work, machine)
+    common = choose_depth(map_kernel(info, machine, request).loops[0].depths)
     return common.depth if isinstance(common, DepthChoice) else max(depths)

@@ -1,32 +1,24 @@
 """The alternatives to a plan: the ranked list that it was taken from, axis by axis, and its depths.
 
-The plan's own numbers are those of ``predicted``; other depths come from ``predict`` on the same
-descriptors.
+The plan's own numbers are those of ``predicted``; all others are those of the list.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
-from ..choice.again import mapped_as, predicted, slots_of
+from ..choice.again import predicted, slots_of
 from ..choice.depth import check_depth
-from ..choice.loops import most_slots
-from ..choice.mapped import LoopWork, as_chosen, map_kernel, uses_wgmma
+from ..choice.mapped import LoopWork
 from ..cost.descriptor import most
-from ..cost.predict import Prediction, predict
-from ..diagnostics import Reason, Why, is_code
+from ..cost.predict import Prediction
+from ..diagnostics import Reason, Why
 from ..errors import PlanError
-from ..machine import Machine
 from ..plan import Consumers, KernelPlan, LoopPlan
-from ..plan.request import Request
-from ..values.facts import KernelInfo, LoopInfo
+from ..values.facts import LoopInfo
 from .axes import AXES
 from .candidates import PlanCandidate, Tier
-from .ranking import Ranking
-
-NOT_TAKEN: Final = "plan.not_taken"
-"""The code of a plan's reason that names a candidate that the passes refused."""
+from .ranking import Ranking, refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,47 +84,35 @@ class CandidateOption:
     """Why it is impossible or is not taken, where its time does not tell."""
 
 
-def depth_options(
-    info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request
-) -> tuple[LoopDepths, ...]:
-    """The depths of every loop of ``plan`` that could have rings.
+def depth_options(plan: KernelPlan, ranking: Ranking) -> tuple[LoopDepths, ...]:
+    """The depths of every loop of ``plan`` that could have rings, those of its candidate.
 
-    All have the copies and instructions of the plan. Of a loop that is not pipelined, depths above
-    1 have those that it would have had.
+    The plan's own has the prediction of the plan as it is. Of a loop that is not pipelined, other
+    depths have the copies that they would have had.
     """
-    own = predicted(info, machine, plan).loops
-    asked = as_chosen(request, plan) if uses_wgmma(plan.matmuls) else request
-    free = replace(asked, cluster=plan.cluster, consumers=_way(plan), plan=None)
-    compared = {one.loop.name: one for one in map_kernel(info, machine, free).loops}
+    taken = ranking.taken(plan)
+    own = predicted(ranking.info, ranking.machine, plan).loops
     return tuple(
-        LoopDepths(one.loop.name, _depths(one, other, loop, own.get(loop.name), machine))
-        for one in mapped_as(info, machine, plan).loops
-        for loop in [plan.loop(one.loop.name)]
-        for other in [one if loop.pipelined else compared[one.loop.name]]
+        LoopDepths(one.loop.name, _depths(one, plan.loop(one.loop.name), own.get(one.loop.name)))
+        for one in (taken.loops if taken else ())
         if one.work.usage.global_bytes
     )
 
 
-def _depths(
-    one: LoopWork, other: LoopWork, plan: LoopPlan, own: Prediction | None, machine: Machine
-) -> tuple[DepthOption, ...]:
-    """The depths of one loop; ``own``: the plan's own prediction, with ``one`` as its mapping."""
-    slots = slots_of(one, plan)
-    chosen = most(slots)
+def _depths(one: LoopWork, plan: LoopPlan, own: Prediction | None) -> tuple[DepthOption, ...]:
+    """The depths of one loop, up to the first that does not fit; ``own``: of the plan."""
+    axis, slots = one.depths, slots_of(one.work, plan)
     options: list[DepthOption] = []
-    for depth in range(1, max(chosen, most_slots(other.loop, other.copies)) + 1):
+    for depth in range(1, max(most(slots), axis.most) + 1):
         taken = slots == depth and own is not None
-        work = one.work if taken else other.work
-        found = own if taken else predict(work, machine, depth)
+        found = own if taken else axis.at(depth)
         if found is None:
-            options.append(
-                DepthOption(depth, work.smem(depth), why=_obstacle(other, depth, machine))
-            )
+            options.append(DepthOption(depth, axis.work.smem(depth), why=_obstacle(one, depth)))
             break
-        options.append(_shown(found, work.smem(depth), chosen=taken))
+        options.append(_shown(found, found.work.smem(depth), chosen=taken))
     if isinstance(slots, int) or own is None:
         return tuple(options)
-    per_ring = _shown(own, one.work.smem(slots), chosen=True)
+    per_ring = _shown(own, own.work.smem(slots), chosen=True)
     return (*options, replace(per_ring, ring_depths=tuple(slots.values())))
 
 
@@ -140,9 +120,9 @@ def _shown(found: Prediction, smem: int, *, chosen: bool) -> DepthOption:
     return DepthOption(found.depth, smem, found.resident, found.step, found.us, chosen)
 
 
-def _obstacle(one: LoopWork, depth: int, machine: Machine) -> Why:
+def _obstacle(one: LoopWork, depth: int) -> Why:
     try:
-        check_depth(_rings(one.loop), depth, one.work, machine)
+        check_depth(_rings(one.loop), depth, one.depths)
     except PlanError as err:
         return err.reason
     return ""
@@ -155,36 +135,36 @@ def _rings(loop: LoopInfo) -> str:
 def candidate_options(plan: KernelPlan, ranking: Ranking) -> tuple[CandidateOption, ...]:
     """The ranked list that ``plan`` was taken from: what is compared, best first, then the others.
 
-    Those that the passes refused have the reason that the plan keeps.
+    Those that the passes refused have the reason that the plan keeps. The one that was taken is
+    shown as the passes made it.
     """
-    refused = {
-        str(reason["name"]): reason.why
-        for reason in plan.reasons
-        if isinstance(reason, Reason) and is_code(reason, NOT_TAKEN)
-    }
-    listed = list(ranking.everything())
-    possible = [one for one in listed if one.is_possible and one.name not in refused]
-    taken = next((one for one in possible if _is(one, plan)), None)
-    us = plan.predicted_us
+    refused, taken = refusals(plan), ranking.taken(plan)
     return tuple(
-        replace(
-            _option(one, refused.get(one.name) or _why_slower(one, taken)),
-            chosen=one is taken,
-            us=us if one is taken and us else one.us or None,
-        )
-        for one in listed
+        replace(_as_made(one, plan), chosen=True)
+        if one is taken
+        else _as_listed(one, refused.get(one.name) or _why_slower(one, taken))
+        for one in ranking.everything()
     )
 
 
-def _is(one: PlanCandidate, plan: KernelPlan) -> bool:
-    """Whether ``plan`` has what is decided in ``one``."""
-    return _decided(one.plan) == _decided(plan)
+def _as_made(one: PlanCandidate, plan: KernelPlan) -> CandidateOption:
+    """``one`` as ``plan`` has it, with its time in the list where it was made otherwise."""
+    made = _option(one, plan, plan.predicted_us or one.us)
+    listed = _option(one, one.plan, one.us)
+    if replace(made, us=listed.us) == listed:
+        return made
+    pipelined = {loop.name for loop in one.plan.loops if loop.pipelined}
+    for loop in plan.loops:
+        if loop.name in pipelined and not loop.pipelined:
+            why = Reason("choice.left_alone", us=one.us, loop=loop.name, why=loop.reasons[-1])
+            return replace(made, why=why)
+    return replace(made, why=Reason("choice.as_made", us=one.us))
 
 
-def _decided(plan: KernelPlan) -> tuple[object, ...]:
-    copies = {copy.mechanism for copy in plan.copies}
-    multiplies = tuple((matmul.instruction, matmul.warps) for matmul in plan.matmuls)
-    return multiplies, copies, plan.cluster, plan.ping_pong_groups
+def _as_listed(one: PlanCandidate, why: Why) -> CandidateOption:
+    if not one.is_possible:
+        return CandidateOption(one.name, one.tier, None, why=why)
+    return replace(_option(one, one.plan, one.us), why=why)
 
 
 def _why_slower(one: PlanCandidate, taken: PlanCandidate | None) -> Why:
@@ -196,27 +176,24 @@ def _why_slower(one: PlanCandidate, taken: PlanCandidate | None) -> Why:
     if not one.us:
         said = (loop.reasons[0] for loop in one.plan.loops if loop.reasons)
         return next(said, Reason("choice.no_prediction"))
-    if one.tier == "spare" or taken is None or one is taken or one.us >= taken.us:
+    if one.tier == "spare" or taken is None or one.us >= taken.us:
         return ""
     axis = next(axis for axis in AXES if axis.value(one.decided) != axis.value(taken.decided))
     return Reason("choice.margin", percent=axis.margin)
 
 
-def _option(one: PlanCandidate, why: Why) -> CandidateOption:
-    if not one.is_possible:
-        return CandidateOption(one.name, one.tier, None, why=why)
-    plan = one.plan
-    rings = [ring.depth for loop in plan.loops for ring in loop.rings]
+def _option(one: PlanCandidate, plan: KernelPlan, us: float) -> CandidateOption:
+    listed = {ring.buffer for loop in one.plan.loops for ring in loop.rings}
+    rings = [ring.depth for loop in plan.loops for ring in loop.rings if ring.buffer in listed]
     return CandidateOption(
         one.name,
         one.tier,
-        one.us or None,
+        us or None,
         "+".join(dict.fromkeys(matmul.instruction for matmul in plan.matmuls)),
-        "+".join(sorted(one.mechanisms)),
+        "+".join(sorted({copy.mechanism for copy in plan.copies})),
         _way(plan) if plan.roles else "",
         plan.cluster,
         "+".join(map(str, rings if len(set(rings)) > 1 else rings[:1])),
-        why=why,
     )
 
 

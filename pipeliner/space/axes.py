@@ -9,7 +9,7 @@ from typing import Final
 from ..choice.depth import TOLERANCE
 from ..diagnostics import Reason
 from ..instructions.mapping import TENSOR
-from ..instructions.table import multiplied_by
+from ..instructions.table import may_be_warpgroup_wide, multiplied_by
 from ..machine import Machine
 from ..machine.constant import chosen, constant, fitted
 from ..mechanisms.tma import is_off_lines
@@ -47,13 +47,15 @@ class Combination:
     """One point of the space: what is decided of a kernel before its loops.
 
     ``"auto"`` is what needs nothing to be compared: the instruction that maps without wgmma, the
-    mechanism that a copy can have, cooperative consumers, no cluster.
+    mechanism that a copy can have, cooperative consumers, no cluster, TMA where it can store, and
+    of the depths of each loop (``choice.depth.DepthAxis``) the one that is best.
     """
 
     instruction: Instruction = "auto"
     mechanism: Auto | Mechanism = "auto"
     consumers: Auto | Consumers = "auto"
     cluster: ClusterAsked = "auto"
+    store: Auto | StoreMechanism = "auto"
     depth: DepthAsked = "auto"
 
     @staticmethod
@@ -64,6 +66,7 @@ class Combination:
             request.mechanism,
             request.consumers,
             request.cluster,
+            request.store,
             request.depth,
         )
 
@@ -75,6 +78,7 @@ class Combination:
             mechanism=self.mechanism,
             consumers=self.consumers,
             cluster=self.cluster,
+            store=self.store,
             depth=self.depth,
         )
 
@@ -101,7 +105,10 @@ CONSUMERS: Final = PlanAxis("consumers", TOLERANCE)
 CLUSTER: Final = PlanAxis("cluster", TOLERANCE)
 
 AXES: Final = (INSTRUCTION, MECHANISM, CONSUMERS, CLUSTER)
-"""From the outermost: the values of an inner axis are compared among ways that share the outer."""
+"""From the outermost: the values of an inner axis are compared among ways that share the outer.
+
+The innermost axis, the depth, is chosen in each plan: its tie-breaks are in ``choice/``.
+"""
 
 
 def matmuls_of(info: KernelInfo) -> list[MatmulInfo]:
@@ -153,6 +160,17 @@ def worthwhile_clusters(info: KernelInfo) -> Iterator[int]:
     copies = copies_of(info)
     if may_gain_from_clusters(copies):
         yield from (size for size in AUTOMATIC_CLUSTERS if multicast(info, size))
+
+
+def clusters_considered(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:
+    """Sizes of clusters that a candidate may have; proving what CTAs share takes a while."""
+    if request.plan is not None:
+        return () if request.plan.cluster == 1 else (request.plan.cluster,)
+    if not machine.has_tma or not may_be_warpgroup_wide(request.instruction):
+        return ()
+    if request.cluster != "auto":
+        return () if request.cluster == 1 else (request.cluster,)
+    return AUTOMATIC_CLUSTERS if may_gain_from_clusters(copies_of(info)) else ()
 
 
 def multicast(info: KernelInfo, size: int) -> tuple[str, ...]:

@@ -7,19 +7,21 @@ where somebody wants to see its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
-from ..choice.planned import planned
+from ..choice.mapped import LoopWork
+from ..choice.planned import PlannedKernel, planned
 from ..choice.scalar import is_free, shared_out
 from ..diagnostics import Reason, Why
 from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..mechanisms.ping_pong import why_cooperative
+from ..mechanisms.pinned import kind
 from ..mechanisms.table import PRODUCED
-from ..plan import KernelPlan
+from ..plan import Consumers, KernelPlan, StoreMechanism
 from ..plan.request import INSTRUCTIONS, MECHANISMS, Request
 from ..values.facts import KernelInfo
 from ..values.failure import refusal
@@ -49,13 +51,13 @@ class PlanCandidate:
 
     decided: Combination
     tier: Tier
-    make: Callable[[], KernelPlan]
+    make: Callable[[], PlannedKernel]
     why: Why = ""
     scalar: bool = False
     """No instruction multiplies: its nests are shared out."""
 
     @cached_property
-    def outcome(self) -> KernelPlan | Exception:
+    def outcome(self) -> PlannedKernel | Exception:
         """The plan without its schedule, or what was raised in its place."""
         try:
             return self.make()
@@ -65,40 +67,59 @@ class PlanCandidate:
     @property
     def is_possible(self) -> bool:
         """Whether it has a plan."""
-        return isinstance(self.outcome, KernelPlan)
+        return isinstance(self.outcome, PlannedKernel)
 
     @property
     def plan(self) -> KernelPlan:
         """The plan; raises why there is none."""
-        if isinstance(self.outcome, KernelPlan):
-            return self.outcome
+        if isinstance(self.outcome, PlannedKernel):
+            return self.outcome.plan
         raise self.outcome
+
+    @property
+    def loops(self) -> tuple[LoopWork, ...]:
+        """Its loops with the innermost axis, the depths, of which the plan has the best."""
+        return self.outcome.loops if isinstance(self.outcome, PlannedKernel) else ()
 
     @cached_property
     def obstacle(self) -> Why:
         """Why there is no plan, or what rules it out by default; empty where it is compared."""
-        if isinstance(self.outcome, KernelPlan):
-            return self.why
-        return refusal(self.outcome)
+        return self.why if isinstance(self.outcome, PlannedKernel) else refusal(self.outcome)
 
     @property
     def us(self) -> float:
         """Predicted microseconds; 0: impossible, or without a prediction."""
-        return self.outcome.predicted_us if isinstance(self.outcome, KernelPlan) else 0.0
+        return self.plan.predicted_us if self.is_possible else 0.0
 
     @property
     def family(self) -> str:
         """The instruction that multiplies, in short, or what is asked to."""
-        if isinstance(self.outcome, KernelPlan) and self.outcome.matmuls:
-            return multiplied_by(self.outcome.matmuls[0]).name
+        if self.is_possible and self.plan.matmuls:
+            return multiplied_by(self.plan.matmuls[0]).name
         return self.decided.instruction
 
     @property
     def mechanisms(self) -> set[str]:
         """The mechanisms of the copies, or the one that is asked for."""
-        if isinstance(self.outcome, KernelPlan):
-            return {copy.mechanism for copy in self.outcome.copies}
+        if self.is_possible:
+            return {copy.mechanism for copy in self.plan.copies}
         return {self.decided.mechanism}
+
+    @property
+    def pinned(self) -> Combination:
+        """What leads to it where it is asked for: nothing that is compared is left open."""
+        plan = self.plan
+        pinned = (
+            replace(self.decided, instruction=kind(plan.matmuls[0]))
+            if plan.matmuls
+            else self.decided
+        )
+        if plan.roles:
+            way: Consumers = "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
+            return replace(pinned, consumers=way, cluster=plan.cluster)
+        if pinned.instruction == "wgmma":
+            return replace(pinned, mechanism="cp_async")
+        return pinned
 
     @property
     def name(self) -> str:
@@ -111,6 +132,8 @@ class PlanCandidate:
             words.append(self.decided.consumers)
         if self.decided.cluster not in ("auto", 1):
             words.append(f"clusters of {self.decided.cluster}")
+        if self.decided.store != "auto":
+            words.append(f"{self.decided.store} store")
         if self.decided.depth == 1:
             words.append("one slot")
         return ", ".join(words)
@@ -254,13 +277,29 @@ class PlanSpace:
         return PlanCandidate(
             Combination(),
             "spare",
-            lambda: shared_out(self.info, self.machine, self.request),
+            lambda: PlannedKernel(shared_out(self.info, self.machine, self.request)),
             scalar=True,
         )
 
-    def others(self) -> Iterator[PlanCandidate]:
-        """What is taken only where it is asked for: other instructions and copy mechanisms."""
+    def _stores_otherwise(self, one: PlanCandidate) -> bool:
+        """Whether ``one``, of whose stores nothing is decided, is to be shown with other ones."""
         own = Combination.of(self.request)
+        simple = (one.decided.consumers, one.decided.cluster) == (own.consumers, own.cluster)
+        if one.tier != "compared" or own.store != "auto" or not simple or not one.is_possible:
+            return False
+        return bool(one.plan.roles) and len({found.mechanism for found in one.plan.stores}) == 1
+
+    def others(self, listed: Sequence[PlanCandidate]) -> Iterator[PlanCandidate]:
+        """What is taken only where it is asked for: other stores, instructions, copy mechanisms.
+
+        ``listed``: what is compared, whose results may be stored otherwise.
+        """
+        own = Combination.of(self.request)
+        for one in listed:
+            if self._stores_otherwise(one):
+                own_store = one.plan.stores[0].mechanism
+                store: StoreMechanism = "direct" if own_store == "tma" else "tma"
+                yield self._candidate(replace(one.decided, store=store), "asked")
         if matmuls_of(self.info):
             for instruction in INSTRUCTIONS:
                 if instruction not in ("auto", own.instruction):
@@ -274,8 +313,8 @@ class PlanSpace:
         for mechanism in MECHANISMS:
             if mechanism in ("auto", own.mechanism):
                 continue
-            for kind in sorted(kinds, reverse=True):
-                decided = replace(own, instruction=kind, mechanism=mechanism)
+            for instruction in sorted(kinds, reverse=True):
+                decided = replace(own, instruction=instruction, mechanism=mechanism)
                 if mechanism == "direct":  # as with one slot: nothing of it is in flight
                     decided = replace(decided, depth=1)
                     yield self._candidate(decided, "asked", NEVER_BY_DEFAULT)

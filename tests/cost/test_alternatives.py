@@ -8,12 +8,16 @@ import pytest
 
 from pipeliner.choice.again import with_prediction
 from pipeliner.choice.planned import planned
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import BugWarning, PipelinerError, PlanError
 from pipeliner.machine import A100, H100, T4, V100
+from pipeliner.plan import SyncPlan
 from pipeliner.plan.request import Request
+from pipeliner.schedules import Gemm, GemmTile
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.space import candidates
 from pipeliner.space.alternatives import candidate_options, depth_options
-from pipeliner.space.ranking import Ranking, choose
+from pipeliner.space.ranking import Ranking, choose, refusals
 from tests.refusals import says, the
 
 from .kernels import gemm, stream, with_copies
@@ -42,7 +46,7 @@ def asked_us(info, machine, **options):
 def test_a_depth_takes_what_a_plan_takes_that_asks_for_it(name):
     info, machine, request = KERNELS[name]
     plan = choose(info, machine, request)
-    (loop,) = depth_options(info, plan, machine, request)
+    (loop,) = depth_options(plan, Ranking(info, machine, request))
     assert [option.depth for option in loop.depths] == [*range(1, len(loop.depths) + 1)]
     # Left alone, a loop has not the copies that one slot would be asked for with.
     for option in loop.depths if plan.pipelined else loop.depths[1:]:
@@ -56,7 +60,7 @@ def test_a_depth_takes_what_a_plan_takes_that_asks_for_it(name):
 def test_the_chosen_depth_is_the_plans(name):
     info, machine, request = KERNELS[name]
     plan = with_prediction(info, machine, choose(info, machine, request))
-    (loop,) = depth_options(info, plan, machine, request)
+    (loop,) = depth_options(plan, Ranking(info, machine, request))
     chosen = [option for option in loop.depths if option.chosen]
     depths = {ring.depth for ring in plan.loops[0].rings} or {1}
     assert {option.depth for option in chosen} == depths
@@ -66,7 +70,7 @@ def test_the_chosen_depth_is_the_plans(name):
 def test_the_first_depth_that_does_not_fit_ends_the_table_with_numbers():
     info = gemm(128, 256, 64, trip=64, grid=(512,))
     request = Request(instruction="mma")
-    (loop,) = depth_options(info, choose(info, H100, request), H100, request)
+    (loop,) = depth_options(choose(info, H100, request), Ranking(info, H100, request))
     last = loop.depths[-1]
     assert (last.depth, last.us, last.smem) == (5, None, 5 * 49152)
     assert the("depth.smem", [last.why])["smem"] == 245760
@@ -126,12 +130,12 @@ def test_what_does_not_lower_is_compared_with_nothing():
     tried = []
     for candidate in ranking:
         tried.append(candidate.name)
-        ranking.refuse(candidate)
+        ranking.refuse(candidate, "it does not fit")
     assert tried[0].startswith("wgmma, tma")
     assert tried[-1] == "nests shared out"
     ranking = Ranking(info, H100, Request())
     first, *_ = ranking
-    ranking.refuse(first)
+    ranking.refuse(first, "it does not fit")
     second = ranking.best()
     assert second.name != first.name
     said = ranking.explained(second).reasons
@@ -220,7 +224,88 @@ def test_a_stream_has_no_instruction():
 def test_a_depth_is_refused_as_a_request_for_it_is():
     info = gemm(128, 256, 64, trip=64)
     plan = choose(info, A100, Request())
-    (loop,) = depth_options(info, plan, A100, Request())
+    (loop,) = depth_options(plan, Ranking(info, A100, Request()))
     with pytest.raises(PlanError) as error:
         choose(info, A100, Request(depth=loop.depths[-1].depth))
     assert error.value.reason == loop.depths[-1].why
+
+
+def test_what_the_passes_made_otherwise_is_marked_with_its_time_in_the_list():
+    """A loop that is left alone after all has no ring, as the list says that it would."""
+    info = stream()
+    ranking = Ranking(info, H100, Request())
+    plan = ranking.best().plan
+    (loop,) = plan.loops
+    why = Reason("schedule.nothing_overlaps", limiter="pipe alu", ii=1)
+    alone = replace(loop, pipelined=False, rings=(), ops=(), reasons=(*loop.reasons, why))
+    made = with_prediction(info, H100, replace(plan, loops=(alone,)))
+    (chosen,) = (one for one in candidate_options(made, ranking) if one.chosen)
+    assert (chosen.name, chosen.us, chosen.slots) == ("no wgmma", made.predicted_us, "")
+    assert made.predicted_us > plan.predicted_us
+    said = the("choice.left_alone", [chosen.why])
+    assert (said["us"], said["loop"], said.why) == (plan.predicted_us, "i", why)
+    other = replace(plan, copies=(), cluster=2)
+    (chosen,) = (one for one in candidate_options(other, ranking) if one.chosen)
+    assert the("choice.as_made", [chosen.why])["us"] == plan.predicted_us
+
+
+def test_what_tvm_makes_is_no_candidate():
+    ranking = Ranking(gemm(), A100, Request())
+    left = replace(ranking.best().plan, sync=SyncPlan(by="tvm"))
+    assert ranking.taken(left) is None
+    assert not any(one.chosen for one in candidate_options(left, ranking))
+    assert depth_options(left, ranking) == ()
+
+
+def test_what_was_taken_is_the_first_that_the_passes_did_not_refuse():
+    ranking = Ranking(gemm(128, 256, 64, trip=64, grid=(512,)), H100, Request())
+    first, second, third, *_ = ranking
+    for one in (first, second):
+        ranking.refuse(one, Reason("choice.if_asked"))
+    plan = ranking.explained(third)
+    assert list(refusals(plan)) == [first.name, second.name]
+    assert ranking.taken(plan) is third
+    options = {one.name: one for one in candidate_options(plan, ranking)}
+    assert [name for name, one in options.items() if one.chosen] == [third.name]
+    assert options[first.name].why == Reason("choice.if_asked")
+
+
+def test_the_other_way_to_store_is_listed_with_its_time():
+    spec = Gemm(4096, 4096, 4096)
+    info = kernel_info(spec, GemmTile(128, 256, 64, persistent=132))
+    plan = choose(info, H100, Request())
+    assert {store.mechanism for store in plan.stores} == {"tma"}
+    options = {one.name: one for one in listed(info, H100)}
+    direct = choose(info, H100, Request(instruction="wgmma", store="direct"))
+    assert options["wgmma, tma, direct store"].us == direct.predicted_us > plan.predicted_us
+
+
+@every_kernel
+def test_what_is_pinned_leads_to_the_candidate(name):
+    """A search or a correction asks for a candidate of the list by what it decides."""
+    info, machine, request = KERNELS[name]
+    ranking = Ranking(info, machine, request)
+    for candidate in ranking:
+        if candidate.is_possible and not candidate.scalar:
+            made = choose(info, machine, candidate.pinned.within(request))
+            assert made.predicted_us == candidate.us
+            mapped, own = (
+                [(m.instruction, m.warps) for m in p.matmuls] for p in (made, candidate.plan)
+            )
+            assert mapped == own
+
+
+@every_kernel
+def test_a_candidate_keeps_the_depths_of_its_loops(name):
+    """Each is predicted as a plan that asks for it is; the plan has one of them."""
+    info, machine, request = KERNELS[name]
+    candidate = Ranking(info, machine, request).best()
+    (loop,) = candidate.loops
+    pinned = candidate.pinned
+    fitting = loop.depths.fitting
+    assert [found.depth for found in fitting] == [*range(1, len(fitting) + 1)]
+    for found in fitting[candidate.plan.pipelined is False :]:
+        made = choose(info, machine, replace(pinned, depth=found.depth).within(request))
+        assert made.predicted_us == round(found.us, 2)
+    beyond = fitting[-1].depth + 1
+    assert beyond > loop.depths.most or loop.depths.at(beyond) is None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.choice.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, choose_depth
+from pipeliner.choice.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, DepthAxis, choose_depth
 from pipeliner.cost import predict
 from pipeliner.cost.descriptor import (
     FragmentTiming,
@@ -203,7 +203,7 @@ def test_a_third_slot_may_cost_one_of_three_ctas():
     two, three = (predict(described, T4, depth) for depth in (2, 3))
     assert (two.resident, three.resident) == (3, 2)
     assert three.us == pytest.approx(two.us, rel=TOLERANCE)
-    assert choose_depth(described, T4).depth == 3
+    assert choose_depth(DepthAxis(described, T4)).depth == 3
 
 
 @given(
@@ -248,7 +248,7 @@ def test_the_law_is_the_depth_at_which_no_step_waits(depth):
 )
 def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, trip, slot, machine):
     described = work(Usage(tensor=tensor, global_bytes=bytes_), trip, slot)
-    choice = choose_depth(described, machine)
+    choice = choose_depth(DepthAxis(described, machine))
     if isinstance(choice, Reason):
         assert slot > machine.smem_per_cta
         return

@@ -16,7 +16,7 @@ from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d
 from pipeliner.space.alternatives import depth_options
-from pipeliner.space.ranking import choose
+from pipeliner.space.ranking import Ranking, choose
 from tests.refusals import refused, says, the
 
 from .kernels import copy, depths, gemm
@@ -57,7 +57,7 @@ def test_pixels_get_the_slot_that_weights_leave_room_for():
 def test_the_alternatives_show_what_was_taken_beside_equal_depths():
     info, request = kernel_info(VGG, ConvTile(256, 64, 64)), WGMMA
     plan = choose(info, H100, request)
-    (loop,) = depth_options(info, plan, H100, request)
+    (loop,) = depth_options(plan, Ranking(info, H100, request))
     (taken,) = (option for option in loop.depths if option.chosen)
     assert (taken.slots, taken.smem, taken.ctas) == ("3+2", 3 * 32768 + 2 * 8192, 2)
     assert taken.us == pytest.approx(plan.predicted_us, abs=0.01)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeliner.choice.depth import MAX_DEPTH
-from pipeliner.choice.ring_limits import TMA_DEPTH
+from pipeliner.choice.depth_produced import TMA_DEPTH
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.machine import A100, H100
@@ -186,9 +186,13 @@ def test_it_is_not_taken_for_a_target_without_it():
 
 @pytest.mark.parametrize("request_", [{"roles": 2}, {"mechanism": "tma"}, {"cluster": 2}])
 def test_it_is_taken_where_only_it_does_what_is_asked(request_):
+    """The plan says what another instruction lacks, as asking for that one says."""
     plan = planned(request=Request(**request_))
     assert plan.matmuls[0].instruction.startswith("wgmma")
-    assert the("choice.taken", plan.reasons[-1:]).why == Reason("choice.only")
+    only = the("choice.only_possible", [the("choice.taken", plan.reasons[-1:]).why])
+    with pytest.raises(PlanError) as error:
+        planned(request=Request(instruction="mma", **request_))
+    assert only.why == error.value.reason
 
 
 def test_a_short_loop_has_mbarriers_too():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.choice.mapped import as_chosen, map_kernel
+from pipeliner.choice.mapped import map_kernel
 from pipeliner.cost.busy import RESTART_CYCLES
 from pipeliner.cost.predict import CROSS_STEP_DEPTH, predict, why_in_flight
 from pipeliner.machine import H100
@@ -56,16 +56,13 @@ def test_threads_copy_by_default_where_that_is_predicted_to_be_faster():
 def test_what_is_compared_with_a_non_specialised_mainloop_is_one():
     info = kernel_info(LAYER, GATHERED)
     plan = choose(info, H100, Request())
-    (loop,) = depth_options(info, plan, H100, Request())
+    ranking = Ranking(info, H100, Request())
+    (loop,) = depth_options(plan, ranking)
     (chosen,) = (option for option in loop.depths if option.chosen)
     assert round(chosen.us, 2) == plan.predicted_us
-    (taken,) = (
-        option
-        for option in candidate_options(plan, Ranking(info, H100, Request()))
-        if option.chosen
-    )
+    (taken,) = (option for option in candidate_options(plan, ranking) if option.chosen)
     assert (taken.name, taken.us) == ("wgmma, cp_async", plan.predicted_us)
-    asked = as_chosen(Request(), plan)
+    asked = ranking.taken(plan).pinned.within(Request())
     assert asked == Request(instruction="wgmma", mechanism="cp_async")
     assert choose(info, H100, asked).predicted_us == plan.predicted_us
 

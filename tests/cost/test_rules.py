@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.choice.depth import choose_depth
+from pipeliner.choice.depth import DepthAxis, choose_depth
 from pipeliner.cost import predict
 from pipeliner.cost.descriptor import (
     FragmentTiming,
@@ -146,7 +146,7 @@ def test_nothing_is_gained_where_the_ring_costs_the_ctas_that_hid_the_latency():
     one = work(SHORTEST, 1000, slot_bytes=70 * 1024, **RESIDENT)
     assert [predict(one, H100, depth).resident for depth in (1, 2)] == [3, 1]
     assert speedup(one) < 1.0
-    choice = choose_depth(one, H100)
+    choice = choose_depth(DepthAxis(one, H100))
     assert choice.depth == 1
     fewer = the("depth.more_fewer_ctas", choice.reasons)
     assert (fewer["left"], fewer["resident"]) == (1, 3)
@@ -156,7 +156,7 @@ def test_a_ring_that_costs_no_cta_gains():
     one = work(SHORTEST, 300, slot_bytes=16 * 1024, **RESIDENT)
     assert [predict(one, H100, depth).resident for depth in (1, 2)] == [3, 3]
     assert speedup(one) > 1.05
-    assert choose_depth(one, H100).depth > 1
+    assert choose_depth(DepthAxis(one, H100)).depth > 1
 
 
 def test_ten_thousand_descriptors_are_predicted_in_a_moment():

@@ -11,7 +11,7 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.choice.planned import planned
+from pipeliner.choice.planned import PlannedKernel, planned
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import InternalError, PlanError, ScheduleRefused
 from pipeliner.machine import A100
@@ -136,11 +136,11 @@ def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
     np.testing.assert_allclose(emulation.outputs["C"], case.reference(inputs)["C"], rtol=1e-5)
 
 
-def planned_deep(info: Any, machine: Any, request: Request) -> KernelPlan:
+def planned_deep(info: Any, machine: Any, request: Request) -> PlannedKernel:
     """What would be planned for a GPU with more shared memory, depth 4."""
-    plan = planned(info, A100, Request(depth=4))
-    loops = tuple(dataclasses.replace(loop, source="auto") for loop in plan.loops)
-    return dataclasses.replace(plan, loops=loops)
+    deep = planned(info, A100, Request(depth=4))
+    loops = tuple(dataclasses.replace(loop, source="auto") for loop in deep.plan.loops)
+    return dataclasses.replace(deep, plan=dataclasses.replace(deep.plan, loops=loops))
 
 
 def test_a_marked_function_passes_unchanged() -> None:

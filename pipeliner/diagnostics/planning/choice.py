@@ -17,6 +17,7 @@ SENTENCES: Final = {
     "choice.asked": "{what} is taken, as asked for: {why}",
     "choice.times": "{us:.1f} us predicted, {other_us:.1f} us with {other}",
     "choice.only": "nothing else does what is asked for",
+    "choice.only_possible": "nothing else can be had: {why}",
     "choice.only_holds": "no other instruction holds tile {tiles}",
     "choice.tile": "{tile:by}",
     "choice.sm_90": "it needs sm_90a, which the same GPU runs; the target is sm_90",
@@ -32,6 +33,10 @@ SENTENCES: Final = {
     ),
     "choice.one_thread": (
         "one thread runs the whole kernel: it binds no threads, and its nests are not shared out"
+    ),
+    "choice.as_made": "listed with {us:.1f} us predicted; the passes made it otherwise",
+    "choice.left_alone": (
+        "listed with {us:.1f} us predicted; then loop '{loop}' was left alone: {why}"
     ),
     "choice.if_asked": "it is taken only where it is asked for",
     "choice.margin": "it would have to be faster by {percent:.0%}",
