@@ -50,7 +50,7 @@ _HOMES: Final = {
     "Verdict": "verification.verdict",
     "verify": "verification.verdict",
 }
-_MODULES: Final = ("errors", "machine", "meta", "passes", "relax", "schedules")
+_MODULES: Final = ("errors", "machine", "meta", "passes", "relax", "schedules", "torch")
 
 __all__ = [
     "Kernel",

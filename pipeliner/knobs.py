@@ -2,7 +2,9 @@
 
 ``PIPELINER_NVCC``: the nvcc to use, before every other place it is looked for. ``CUDA_PATH`` and
 ``CUDA_HOME``: a CUDA toolkit. ``PIPELINER_DB``: the file of records that tuning writes and building
-reads. ``NO_COLOR``: plain output (https://no-color.org).
+reads. ``PIPELINER_CACHE``: the folder of kernels that are kept for PyTorch (default:
+``pipeliner`` in ``XDG_CACHE_HOME`` or ``~/.cache``), ``PIPELINER_CACHE_MB``: their most megabytes.
+``NO_COLOR``: plain output (https://no-color.org).
 ``LD_LIBRARY_PATH``: passed on to processes that get further libraries.
 ``TVM_CUDA_NVCC_NO_FAST_MATH``, ``TVM_CUDA_PTXAS_REG_LEVEL``, ``TVM_CUDA_PTXAS_EXTRA_OPTS``: TVM's
 own switches for nvcc, honoured so that what we show is what TVM runs.
@@ -25,6 +27,20 @@ def nvcc() -> str | None:
 def records() -> str | None:
     """The file of records that the user names, if any."""
     return os.environ.get("PIPELINER_DB") or None
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept for PyTorch."""
+    named = os.environ.get("PIPELINER_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pipeliner"
+
+
+def cache_megabytes() -> str:
+    """How many megabytes of compiled kernels are kept, as the user says it."""
+    return os.environ.get("PIPELINER_CACHE_MB") or "1024"
 
 
 def cuda_roots() -> list[Path]:

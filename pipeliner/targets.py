@@ -57,11 +57,19 @@ def gpu_arch() -> str | None:
     return None if device is None else "sm_" + str(device.compute_version).replace(".", "")
 
 
-def _present() -> Any:
-    device, arch = gpu(), gpu_arch()
-    if device is None or arch is None:
+def target_of_gpu(number: int) -> Any:
+    """The target for the CUDA device ``number`` of this process; TargetError: there is none."""
+    import tvm
+
+    device = tvm.cuda(number)
+    if not device.exist:
         raise TargetError("target.no_gpu", choices=_choices())
+    arch = "sm_" + str(device.compute_version).replace(".", "")
     return _of_model(arch, str(device.device_name))
+
+
+def _present() -> Any:
+    return target_of_gpu(0)
 
 
 def _of_model(arch: str, name: str) -> Any:

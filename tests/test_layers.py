@@ -37,7 +37,7 @@ LAYERS = [
     {"passes"},
     {"kernel"},
     {"records", "timeline"},
-    {"api", "commands.shared", "explain", "relax"},
+    {"api", "commands.shared", "explain", "relax", "torch"},
     {"verification"},
     {"measuring"},
     {"bench", "mutation"},

@@ -23,7 +23,7 @@ from .planning import (
     tensor_maps,
     tiles,
 )
-from .running import emulator, hazards, kernels, mutation, ptx, sampling, verification
+from .running import emulator, hazards, kernels, mutation, ptx, sampling, torch_calls, verification
 
 TEXT: Final = "text"
 """The code of a reason of which only words are known."""
@@ -69,6 +69,7 @@ SENTENCES: Final[Mapping[str, str]] = _together(
     targets.SENTENCES,
     tensor_maps.SENTENCES,
     tiles.SENTENCES,
+    torch_calls.SENTENCES,
     verification.SENTENCES,
     workloads.SENTENCES,
 )
