@@ -5,6 +5,7 @@
 reads. ``PIPELINER_CACHE``: the folder of kernels that are kept for PyTorch (default:
 ``pipeliner`` in ``XDG_CACHE_HOME`` or ``~/.cache``), ``PIPELINER_CACHE_MB``: their most megabytes.
 ``NO_COLOR``: plain output (https://no-color.org).
+``NVCC_APPEND_FLAGS``: nvcc's own, kept where pipeliner appends to it.
 ``LD_LIBRARY_PATH``: passed on to processes that get further libraries.
 ``TVM_CUDA_NVCC_NO_FAST_MATH``, ``TVM_CUDA_PTXAS_REG_LEVEL``, ``TVM_CUDA_PTXAS_EXTRA_OPTS``: TVM's
 own switches for nvcc, honoured so that what we show is what TVM runs.
@@ -14,9 +15,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+_APPENDED: Final = "NVCC_APPEND_FLAGS"
 
 
 def nvcc() -> str | None:
@@ -73,12 +77,17 @@ def color() -> bool:
 
 
 @contextmanager
-def tvm_uses_nvcc(folder: Path) -> Iterator[None]:
-    """TVM compiles CUDA with the nvcc in ``folder``: it takes the first on PATH, or else NVRTC."""
+def tvm_uses_nvcc(folder: Path, options: Sequence[str] = ()) -> Iterator[None]:
+    """TVM compiles CUDA with the nvcc in ``folder``: it takes the first on PATH, or else NVRTC.
+
+    ``options``: for nvcc, behind those that TVM gives it.
+    """
     wanted = {
         "TVM_CUDA_COMPILE_MODE": "nvcc",
         "PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")]),
     }
+    if options:
+        wanted[_APPENDED] = " ".join([os.environ.get(_APPENDED, ""), *options]).strip()
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -92,7 +92,10 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
         (["bench", "--rounds", "1"], "option.least", {"option": "rounds", "least": 2}),
         (["inspect", "gemm", "--emit", "wat"], "option.choice", {"option": "emit"}),
         (["inspect", "gemm", "-o", "/dev/null/x", *SMALL], "file.write", {"path": "/dev/null/x"}),
-        (["inspect", "gemm", "--emit", "ptx", "--annotate"], "option.annotate", {}),
+        (["inspect", "gemm", "--emit", "tir", "--annotate"], "option.annotate", {}),
+        (["inspect", "gemm", "--diff", "depth=2"], "option.diff", {"value": "depth=2"}),
+        (["inspect", "gemm", "--diff", "depht=2,3"], "option.diff_option", {"near": "depth"}),
+        (["inspect", "gemm", "--diff", "depth=2,3", "--passes"], "option.diff_passes", {}),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -198,12 +201,31 @@ def test_inspect_annotates_cuda(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     code, out, _ = run(capsys, "inspect", "gemm", "--annotate", *SMALL)
     assert code == 0
-    pairs = list(zip(out.splitlines(), plain.splitlines(), strict=True))
-    comments = [line[len(bare) :] for line, bare in pairs if line != bare]
-    assert all(line.startswith(bare) for line, bare in pairs)
-    assert all(comment.startswith("  // ") for comment in comments)
+    lines = out.splitlines()
+    comments = [line.strip() for line in lines if line.strip().startswith("//")]
+    code_of = [
+        [line for line in text.splitlines() if not line.strip().startswith("//")]
+        for text in (out, plain)
+    ]
+    assert code_of[0] == code_of[1]
     for phase in ("prologue", "steady state"):
+        assert f"// region {phase}" in comments
         assert any(f"stage 0, {phase}, iteration" in comment for comment in comments)
+
+
+def test_inspect_compares_two_values_of_an_option(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ("inspect", "gemm", *SMALL, "--diff", "depth=2,3", "--condense")
+    code, out, _ = run(capsys, *options)
+    assert code == 0
+    assert out.startswith("--- depth=2\n+++ depth=3\n")
+    assert "+  cp_async_commit_group();" in out.splitlines()
+    code, out, _ = run(capsys, *options, "--emit", "cuda,tir", "-o", str(tmp_path))
+    assert [Path(line).suffixes for line in out.splitlines()] == [
+        [".cuda", ".diff"],
+        [".tir", ".diff"],
+    ]
 
 
 def test_inspect_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

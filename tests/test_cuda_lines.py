@@ -138,18 +138,3 @@ def test_no_line_belongs_to_two_statements_and_none_is_forgotten(name: str) -> N
             inside = True
         elif line == "}":
             inside = False
-
-
-def test_annotated_cuda_is_the_cuda_with_comments() -> None:
-    kernel = gemm("float16")
-    lines = kernel.annotated_cuda.splitlines()
-    for line, plain in zip(lines, kernel.cuda.splitlines(), strict=True):
-        assert line == plain or line.startswith(f"{plain}  // ")
-    copies = [line for line in lines if "tvm_builtin_ptx_cp_async_cg" in line and "//" in line]
-    assert any(
-        "// A_shared, stage 0, prologue, iteration 1, A_shared[1]" in line for line in copies
-    )
-    assert any("steady state" in line and "A_shared[(k_0 + 3) % 3]" in line for line in copies)
-    barriers = [line for line in lines if "__syncthreads();" in line]
-    assert barriers
-    assert all("barrier" in line and "'A_shared'" in line for line in barriers)

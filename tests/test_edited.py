@@ -12,7 +12,8 @@ import pipeliner
 from pipeliner import cli
 from pipeliner.commands.kernels.build import verdict
 from pipeliner.errors import ToolError, WorkloadError
-from pipeliner.kernel.edited import POSTPROC, EditedKernel
+from pipeliner.kernel.edited import EditedKernel
+from pipeliner.kernel.postproc import POSTPROC
 from pipeliner.measuring import Measurement
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.verification.reproducer import reproducer

@@ -11,6 +11,9 @@ from typing import Any, Final
 EMIT: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
 """What ``emit`` can show of a kernel."""
 
+ANNOTATED: Final = ("cuda", "ptx", "sass")
+"""What of it can be shown with its ops and stages."""
+
 SUFFIXES: Final = {
     "tir": "tir.py",
     "plan": "plan.txt",
@@ -44,14 +47,16 @@ _HELPER: Final = re.compile(r"(\s*)tvm_builtin_(?:ptx_|cuda_)?(\w+)\((.*)\);$")
 def emit(kernel: Any, kind: str, *, annotate: bool = False) -> str:
     """One view of a kernel as text; ``kind`` is one of ``EMIT``, else ValueError.
 
-    ``annotate``: CUDA with the origin of each line behind it.
+    ``annotate``: CUDA, PTX and SASS with the origin of each line before it; ``ANNOTATED`` has them.
     """
+    if annotate and kind in ANNOTATED:
+        return str(getattr(kernel, f"annotated_{kind}"))
     if kind == "tir":
         return str(kernel.function.script())
     if kind == "plan":
         return str(kernel.plan.explain())
     if kind == "cuda":
-        return str(kernel.annotated_cuda if annotate else kernel.cuda)
+        return str(kernel.cuda)
     if kind == "ptx":
         return str(kernel.ptx)
     if kind == "sass":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tvm
@@ -24,10 +26,12 @@ from ..passes.ir.nodes import buffer_bytes, collect
 from ..passes.lower import PIPELINE
 from ..plan import PLAN_ATTR, KernelPlan
 from ..targets import gpu, gpu_arch
-from ..toolchain import nvcc
+from ..toolchain import line_info, nvcc
 from ..toolchain.machine_code import LoopCode, longest_loop
 from . import without_driver
+from .annotated import AnnotatedCuda, annotated
 from .cuda_lines import CudaLines, cuda_lines
+from .postproc import in_place_of_cuda
 
 
 class Kernel:
@@ -55,10 +59,31 @@ class Kernel:
         self.original = self.function if original is None else original
         """The function before it was pipelined, where that is known."""
         self._programs: Programs = {}
+        self._source: str | None = None
+        self._line_file = ""
         self._lowering: Lowering | None = None
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, {self.arch})"
+
+    def with_line_info(self, path: str | Path) -> Kernel:
+        """The same kernel, compiled from ``annotated_cuda``, which is written to ``path``.
+
+        Of an edited kernel that is its own text. ncu and compute-sanitizer then show the lines of
+        that file, with their ops and stages. The machine code is the same. WorkloadError: the file
+        cannot be written.
+        """
+        file = Path(path).resolve()
+        text = self.annotated_cuda if self._source is None else self._source
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as err:
+            raise WorkloadError("file.write", path=str(path), why=err.strerror) from err
+        made = copy.copy(self)
+        for name in _FROM_CUDA:
+            made.__dict__.pop(name, None)
+        made._source, made._line_file = text, str(file)
+        return made
 
     def with_plan(self, plan: KernelPlan) -> Kernel:
         """The same kernel whose plan says more; what was made of it is kept."""
@@ -83,7 +108,14 @@ class Kernel:
         """TVM's executable (``tvm.runtime.Executable``)."""
         seen = Lowering()
         context = tvm.transform.PassContext(config=self.config, instruments=[seen])
-        with nvcc.for_tvm(), self.target, context:
+        named = (
+            f"#line 1 {json.dumps(self._line_file, ensure_ascii=False)}\n"
+            if self._line_file
+            else ""
+        )
+        source = None if self._source is None else f"{named}{self._source}"
+        given = nullcontext() if source is None else in_place_of_cuda(source)
+        with given, nvcc.for_tvm(line_info=self._line_info), self.target, context:
             built = tvm.compile(self.module, self.target, tir_pipeline=self.pipeline)
         self._lowering = seen
         return built
@@ -114,15 +146,37 @@ class Kernel:
             )
         return lines
 
+    @cached_property
+    def annotated(self) -> AnnotatedCuda:
+        """``cuda`` with the origin of each line before it, and those origins by line."""
+        return annotated(self.cuda_lines)
+
     @property
     def annotated_cuda(self) -> str:
-        """``cuda`` with the origin of each line behind it: op, stage, phase, iteration, slots."""
-        return self.cuda_lines.annotated()
+        """``cuda`` with the origin of each line before it: op, stage, phase, iteration, slots.
+
+        Prologue, steady state and epilogue are regions that editors fold.
+        """
+        return self.annotated.source
+
+    @cached_property
+    def annotated_ptx(self) -> str:
+        """``ptx`` with the lines of ``annotated_cuda`` that it is from, and their origins."""
+        made = nvcc.compile_cuda(self.annotated_cuda, self.arch, "ptx", line_info=True)
+        return line_info.noted_ptx(made.data.decode(), self.annotated.note)
+
+    @cached_property
+    def annotated_sass(self) -> str:
+        """``sass`` with the lines of ``annotated_cuda`` that it is from, and their origins."""
+        made = nvcc.compile_cuda(self.annotated_cuda, self.arch, "cubin", line_info=True)
+        text = nvcc.disassemble(made.data, line_info=True)
+        return line_info.noted_sass(text, self.annotated.note)
 
     @cached_property
     def ptx(self) -> str:
         """The PTX that nvcc makes of it."""
-        return nvcc.compile_cuda(self.cuda, self.arch, "ptx").data.decode()
+        made = nvcc.compile_cuda(self.cuda, self.arch, "ptx", line_info=self._line_info)
+        return made.data.decode()
 
     @cached_property
     def sass(self) -> str:
@@ -171,10 +225,17 @@ class Kernel:
         try:
             if by_us:
                 without_driver.export(
-                    self.module, self.target, self.pipeline, self.config, self.cuda, Path(path)
+                    self.module,
+                    self.target,
+                    self.pipeline,
+                    self.config,
+                    self.cuda,
+                    Path(path),
+                    line_info=self._line_info,
                 )
             else:
-                self.executable.export_library(str(path))
+                with nvcc.for_tvm(line_info=self._line_info) if by_tvm else nullcontext():
+                    self.executable.export_library(str(path))
         except (RuntimeError, OSError) as err:
             why = without_driver.linker_says(str(err))
             raise ToolError("kernel.export", kernel=self.name, path=str(path), why=why) from err
@@ -194,7 +255,7 @@ class Kernel:
     @cached_property
     def _callable(self) -> Any:
         _check_gpu(self.name, self.arch)
-        with nvcc.for_tvm(), self.target:
+        with nvcc.for_tvm(line_info=self._line_info), self.target:
             return self.executable[self.name]
 
     @property
@@ -202,9 +263,13 @@ class Kernel:
         """The pairs of parameters whose arrays the host code checks for overlap."""
         return list((self.function.attrs or {}).get(OVERLAP, []))
 
+    @property
+    def _line_info(self) -> bool:
+        return bool(self._line_file)
+
     @cached_property
     def _cubin(self) -> nvcc.Compiled:
-        return nvcc.compile_cuda(self.cuda, self.arch, "cubin")
+        return nvcc.compile_cuda(self.cuda, self.arch, "cubin", line_info=self._line_info)
 
     @cached_property
     def _dynamic_shared(self) -> dict[str, int]:
@@ -214,6 +279,10 @@ class Kernel:
             allocations = collect(func.body, tirx.AllocBuffer)
             found[str(var.name_hint)] = sum(_arena(node.buffer) for node in allocations)
         return found
+
+
+_FROM_CUDA: Final = ("executable", "cuda", "ptx", "sass", "loop_code", "_cubin", "_callable")
+"""What a kernel keeps that is of its CUDA as it was compiled."""
 
 
 def compile_kernel(

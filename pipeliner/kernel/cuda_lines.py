@@ -72,14 +72,6 @@ class CudaLines:
             for line in range(statement.cuda.first, statement.cuda.last + 1)
         }
 
-    def annotated(self) -> str:
-        """The source with each line's origin as a comment behind it."""
-        origins = self.origins()
-        return "".join(
-            _commented(line, origins[at]) if at in origins else line
-            for at, line in enumerate(self.source.splitlines(keepends=True), 1)
-        )
-
     @cached_property
     def _by_number(self) -> Mapping[tuple[str, int], CudaLine | None]:
         return {(found.kernel, found.number): found.cuda for found in self.statements}
@@ -172,8 +164,3 @@ def _lines(source: list[str], start: int, end: int) -> CudaLine | None:
     if not body:
         return None
     return CudaLine(start + 1, start + len(body), "".join(body).rstrip("\n"))
-
-
-def _commented(line: str, origin: Origin) -> str:
-    text = line.rstrip("\n")
-    return f"{text}  // {origin}{line[len(text) :]}"

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
-import tvm_ffi
-
-from ..errors import ToolError, WorkloadError
+from ..errors import WorkloadError
 from .compiled import Kernel
-
-POSTPROC: Final = "tvm_callback_cuda_postproc"
-"""TVM's hook: what it returns is compiled in place of the CUDA that was printed."""
 
 _KERNEL: Final = re.compile(r'^extern "C" __global__ ([^;{]*?)\s*\{', re.MULTILINE)
 
@@ -39,24 +31,6 @@ class EditedKernel(Kernel):
                     "kernel.signature", kernel=self.name, expected=signature, found=tuple(found)
                 )
         self._source = source
-
-    @cached_property
-    def executable(self) -> Any:
-        """TVM's executable, with the edited device code."""
-        with _in_place_of_cuda(self._source):
-            return super().executable
-
-
-@contextmanager
-def _in_place_of_cuda(source: str) -> Iterator[None]:
-    """TVM compiles ``source`` whatever CUDA it prints; ToolError: someone else has its hook."""
-    if tvm_ffi.get_global_func(POSTPROC, allow_missing=True) is not None:
-        raise ToolError("nvcc.postproc", function=POSTPROC)
-    tvm_ffi.register_global_func(POSTPROC, lambda code, target: source)
-    try:
-        yield
-    finally:
-        tvm_ffi.registry.remove_global_func(POSTPROC)
 
 
 def _signatures(source: str) -> list[str]:

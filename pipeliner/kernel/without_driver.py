@@ -20,6 +20,7 @@ from ..diagnostics import Reason
 from ..errors import ToolError
 from ..toolchain import nvcc
 from ..workers import Worker
+from .postproc import POSTPROC
 
 DRIVER: Final = "libcuda.so.1"
 PATIENCE: Final = 3600.0
@@ -30,20 +31,28 @@ _NO_DEVICE: Final = 100
 """CUDA_ERROR_NO_DEVICE (CUDA driver API)."""
 
 _WANTED: Final = re.compile(rb"\bcu[A-Z]\w+")
-_POSTPROC: Final = "tvm_callback_cuda_postproc"
 
 
 def export(
-    mod: Any, target: Any, pipeline: str, config: Mapping[str, Any], cuda: str, path: Path
+    mod: Any,
+    target: Any,
+    pipeline: str,
+    config: Mapping[str, Any],
+    cuda: str,
+    path: Path,
+    *,
+    line_info: bool = False,
 ) -> None:
     """Write the library of ``mod`` with ``cuda``, as nvcc compiles it, for its device functions.
+
+    ``line_info``: with the lines of ``cuda``, for profilers.
 
     ToolError: nvcc, its host compiler or the linker fails.
     """
     import tvm
 
     arguments = tvm.ir.save_json(mod), tvm.ir.save_json(target), pipeline, dict(config), cuda
-    _compiler().call(*arguments, str(path.resolve()), seconds=PATIENCE)
+    _compiler().call(*arguments, str(path.resolve()), line_info, seconds=PATIENCE)
 
 
 @cache
@@ -86,7 +95,14 @@ class _Compiler:
             raise ToolError("nvcc.runtime", library=_RUNTIME)
 
     def __call__(
-        self, mod: str, target: str, pipeline: str, config: dict[str, Any], cuda: str, path: str
+        self,
+        mod: str,
+        target: str,
+        pipeline: str,
+        config: dict[str, Any],
+        cuda: str,
+        path: str,
+        line_info: bool,
     ) -> None:
         import tvm
         import tvm_ffi
@@ -95,8 +111,8 @@ class _Compiler:
 
         assert lower.PIPELINE
         chosen = tvm.ir.load_json(target)
-        tvm_ffi.register_global_func(_POSTPROC, lambda code, target: cuda, override=True)
-        with nvcc.for_tvm(), chosen, tvm.transform.PassContext(config=config):
+        tvm_ffi.register_global_func(POSTPROC, lambda code, target: cuda, override=True)
+        with nvcc.for_tvm(line_info=line_info), chosen, tvm.transform.PassContext(config=config):
             built = tvm.compile(tvm.ir.load_json(mod), chosen, tir_pipeline=pipeline)
         try:
             built.export_library(path)

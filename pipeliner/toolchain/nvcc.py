@@ -32,6 +32,9 @@ _SERIALISED: Final = r"wgmma\.mma_async \w+ are serialized due to (.+?) in (?:th
 _INJECTED: Final = r"warpgroup\.(?:arrive|wait) is injected .+ in (?:the )?function"
 """As that, with codes C7517 and C7519."""
 
+LINE_INFO: Final = "-lineinfo"
+"""nvcc's option that keeps the lines of the source in the machine code, which stays as it is."""
+
 _MAX_LINES: Final = 12
 _UNDEFINE: Final = tuple(
     f"-U__CUDA_NO_{name}__"
@@ -101,9 +104,11 @@ def tvm_compiles() -> bool:
     return tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None
 
 
-def for_tvm() -> AbstractContextManager[None]:
+def for_tvm(*, line_info: bool = False) -> AbstractContextManager[None]:
     """TVM with our nvcc where it compiles; without a driver it stops at CUDA."""
-    return knobs.tvm_uses_nvcc(find_nvcc().parent) if tvm_compiles() else nullcontext()
+    if not tvm_compiles():
+        return nullcontext()
+    return knobs.tvm_uses_nvcc(find_nvcc().parent, (LINE_INFO,) if line_info else ())
 
 
 def find_nvcc(explicit: str | None = None) -> Path:
@@ -173,13 +178,16 @@ def command(nvcc: Path, arch: str, kind: str, source: Path, output: Path) -> lis
     ]
 
 
-def compile_cuda(source: str, arch: str, kind: Literal["ptx", "cubin", "fatbin"]) -> Compiled:
+def compile_cuda(
+    source: str, arch: str, kind: Literal["ptx", "cubin", "fatbin"], *, line_info: bool = False
+) -> Compiled:
     """CUDA C++ compiled for ``arch``; ToolError carries nvcc's errors."""
     nvcc = find_nvcc()
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
         path, output = Path(folder) / "kernel.cu", Path(folder) / f"kernel.{kind}"
         path.write_text(source)
-        log = _run(command(nvcc, arch, kind, path, output))
+        options = [LINE_INFO] if line_info else []
+        log = _run([*command(nvcc, arch, kind, path, output), *options])
         return Compiled(output.read_bytes(), log)
 
 
@@ -193,16 +201,22 @@ def shared_library(source: str, path: Path) -> None:
         _run([str(find_nvcc()), *options, *named, str(file), "-o", str(path)])
 
 
-def disassemble(code: bytes, kind: Literal["cubin", "fatbin"] = "cubin") -> str:
+def disassemble(
+    code: bytes, kind: Literal["cubin", "fatbin"] = "cubin", *, line_info: bool = False
+) -> str:
     """The SASS of a cubin, by nvdisasm or cuobjdump, or of a fatbin, by the latter.
 
-    ToolError names how to get them.
+    ``line_info``: with the lines of the source, which nvdisasm alone prints. ToolError names how to
+    get them.
     """
     tools = ("nvdisasm", "cuobjdump") if kind == "cubin" else ("cuobjdump",)
+    if line_info:
+        tools = ("nvdisasm",)
     tool = next((path for path in map(find_tool, tools) if path is not None), None)
     if tool is None:
         raise ToolError("nvcc.no_disassembler", tools=tools, install=GET_NVCC)
     options = ["-c"] if tool.name == "nvdisasm" else ["-sass"]
+    options += ["-gi"] if line_info else []
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
         path = Path(folder) / f"kernel.{kind}"
         path.write_bytes(code)

@@ -77,6 +77,11 @@ class Origin:
         return tuple(place.buffer for place in self.places)
 
     @property
+    def phase_name(self) -> str:
+        """The phase in words, empty outside of pipelined loops."""
+        return _PHASES.get(self.phase, self.phase)
+
+    @property
     def text(self) -> str:
         """``op=A|stage=0|places=S[k % 3]``: what ``parse`` reads; empty fields are left out."""
         return _FIELD.join(f"{name}={_printed(value)}" for name, value in self._items())
@@ -109,7 +114,7 @@ class Origin:
             parts.append(f"block {self.block}")
         if self.stage is not None:
             parts.append(f"stage {self.stage}")
-        parts += [_PHASES.get(self.phase, self.phase), self.role and f"role {self.role}"]
+        parts += [self.phase_name, self.role and f"role {self.role}"]
         if self.iteration:
             parts.append(f"iteration {self.iteration}")
         parts += [*map(str, self.places), self.reason]

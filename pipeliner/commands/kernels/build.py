@@ -33,6 +33,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from", dest="source", metavar="FILE", help="the kernel's CUDA, edited, to use instead"
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the library there")
+    parser.add_argument(
+        "--line-info",
+        metavar="FILE",
+        help="write annotated CUDA there, and put its lines into the library: ncu and "
+        "compute-sanitizer then show them; with --from, a copy of that CUDA",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
     elif source is not None:
         why = "no GPU is visible" if work.spec is not None else "it is no workload of the library"
         print(f"not checked and not timed: {why}")
+    if args.line_info:
+        made = made.with_line_info(args.line_info)
+        print(f"{args.line_info}: the CUDA whose lines the machine code has")
     if args.output and right:
         with console.progress(f"compiling {args.output}"):
             holds = made.export(args.output)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HELP: Final = "show a kernel: TensorIR, plan, CUDA, PTX, SASS, resources, pass by pass"
 
 _KINDS: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
+_ANNOTATED: Final = ("cuda", "ptx", "sass")
 _LANGUAGES: Final = {"tir": "python", "cuda": "cuda", "ptx": "ptx", "sass": "asm"}
 
 
@@ -37,14 +38,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the passes that changed the IR, as diffs; only those with NAME in their name",
     )
     parser.add_argument(
+        "--diff",
+        metavar="OPTION=A,B",
+        help="how what is emitted differs between two values of an option: depth=2,3",
+    )
+    parser.add_argument(
         "--condense",
         action="store_true",
-        help="--passes for reading: no blocks, regions and attributes; PTX by name",
+        help="--passes and --diff for reading: no blocks, regions, attributes and addresses; "
+        "instructions by name",
     )
     parser.add_argument(
         "--annotate",
         action="store_true",
-        help="CUDA with the op, stage, phase, iteration and slots of each line behind it",
+        help="CUDA, PTX and SASS with the op, stage, phase, iteration and slots of each line "
+        "before it; in CUDA prologue, steady state and epilogue as regions, which editors fold",
     )
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="write files instead of stdout; k.cu: that one file"
@@ -57,10 +65,14 @@ def run(args: argparse.Namespace) -> int:
     unknown = [kind for kind in kinds if kind not in _KINDS]
     if unknown:
         raise WorkloadError("option.choice", option="emit", choices=_KINDS, value=unknown[0])
-    if args.annotate and "cuda" not in kinds:
-        raise WorkloadError("option.annotate", emitted=tuple(kinds))
-    if args.condense and args.passes is None:
+    if args.annotate and not set(_ANNOTATED) & set(kinds):
+        raise WorkloadError("option.annotate", known=_ANNOTATED, emitted=tuple(kinds))
+    if args.condense and args.passes is None and args.diff is None:
         raise WorkloadError("option.condense")
+    if args.diff is not None:
+        if args.passes is not None:
+            raise WorkloadError("option.diff_passes")
+        return _show_diff(args, kinds, *_two_values(args.diff))
     with console.progress("loading TVM"):
         from ...explain.inspect import SUFFIXES, emit
 
@@ -113,6 +125,49 @@ def _show_passes(
             console.print_code(diff, "diff")
     passes = "1 pass" if len(runs) == 1 else f"{len(runs)} passes"
     print(f"{passes} changed the IR", file=sys.stderr)
+    return 0
+
+
+def _two_values(text: str) -> tuple[str, tuple[str, str]]:
+    """The option that ``--diff`` names and its two values; WorkloadError: it has another form."""
+    from ...plan.request import OPTIONS
+
+    option, _, values = text.partition("=")
+    name = option.strip("-").replace("-", "_")
+    known = [one for one in OPTIONS if one != "plan"]
+    if name not in known:
+        near = usage.nearest(name, known)
+        raise WorkloadError("option.diff_option", choices=tuple(known), value=option, near=near)
+    both = values.split(",")
+    if len(both) != 2 or not all(both):
+        raise WorkloadError("option.diff", value=text)
+    return name, (both[0], both[1])
+
+
+def _show_diff(
+    args: argparse.Namespace, kinds: list[str], name: str, values: tuple[str, str]
+) -> int:
+    with console.progress("loading TVM"):
+        from ...explain.differences import diff
+
+    given = [argparse.Namespace(**{**vars(args), name: value}) for value in values]
+    kernels = [_build(workload.load(one)) for one in given]
+    folder = _folder(args.output)
+    labels = (f"{name}={values[0]}", f"{name}={values[1]}")
+    for kind in kinds:
+        with console.progress(f"comparing {kind}"):
+            text = diff(
+                kernels[0],
+                kernels[1],
+                kind,
+                labels=labels,
+                annotate=args.annotate,
+                condense=args.condense,
+            )
+        if folder is not None:
+            _write(folder / f"{kernels[0].name}.{kind}.diff", text)
+        else:
+            console.print_code(text or f"{kind}: no difference", "diff")
     return 0
 
 

@@ -25,8 +25,13 @@ SENTENCES: Final = {
         "cannot use --{option}: the suite {suite} has shapes of its own; one workload is "
         "{workloads:or}"
     ),
-    "option.annotate": "cannot use --annotate: expected cuda in --emit, which names {emitted}",
-    "option.condense": "cannot use --condense without --passes, whose diffs it shortens",
+    "option.annotate": (
+        "cannot use --annotate: expected one of {known} in --emit, which names {emitted}"
+    ),
+    "option.condense": "cannot use --condense without --passes or --diff, which it shortens",
+    "option.diff": "expected --diff to be OPTION=A,B, such as depth=2,3, not {value!r}",
+    "option.diff_option": "expected --diff to name one of {choices}, not {value!r}{near:near}",
+    "option.diff_passes": "cannot use --diff with --passes: it compares what is emitted",
     "option.why_refine": (
         "cannot use --why with --refine: --why compares predicted times, --refine compiled kernels"
     ),
