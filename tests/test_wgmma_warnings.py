@@ -12,7 +12,6 @@ import pytest
 
 import pipeliner
 from pipeliner.bench.problems import describe
-from pipeliner.bench.suites import suite
 from pipeliner.explain.inspect import resource_lines
 from pipeliner.machine import H100
 from pipeliner.schedules import (
@@ -23,6 +22,7 @@ from pipeliner.schedules import (
     schedule_conv,
     schedule_gemm,
 )
+from pipeliner.schedules.suites import suite
 from pipeliner.toolchain import nvcc
 
 KINDS = """

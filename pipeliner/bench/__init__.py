@@ -15,6 +15,7 @@ from ..measuring import (
     require_gpu,
 )
 from ..records.record import OURS
+from ..schedules.suites import suite
 from .chart import check_chart, groups, svg, write_chart
 from .claims import spine, spine_claims, square, stopwatch, transformation_ms
 from .compiling import compiled_ahead
@@ -30,7 +31,6 @@ from .results import (
     Result,
     SpeedSummary,
 )
-from .suites import suite
 from .timing import measure, quick
 
 __all__ = [

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..bench.suites import NAMES, suite
 from ..diagnostics import Reason
 from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
@@ -31,6 +30,7 @@ from ..schedules import (
     conv2d,
     conv3d,
 )
+from ..schedules.suites import NAMES, suite
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from ..values.failure import why

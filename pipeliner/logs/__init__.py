@@ -5,18 +5,7 @@
 
 from __future__ import annotations
 
-from .candidates import LIMIT, LogCandidate, candidate, grid
-from .entries import SHIPPED, Entry, append, by_workload, noise, read_log
+from .cases import Case, by_workload, cases, noise
+from .grid import LIMIT, grid
 
-__all__ = [
-    "LIMIT",
-    "SHIPPED",
-    "Entry",
-    "LogCandidate",
-    "append",
-    "by_workload",
-    "candidate",
-    "grid",
-    "noise",
-    "read_log",
-]
+__all__ = ["LIMIT", "Case", "by_workload", "cases", "grid", "noise"]

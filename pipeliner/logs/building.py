@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..machine import machine_for
 from ..measuring import BuiltCandidate, Compiler
+from ..records.candidate import Candidate
 from ..schedules.workloads import Spec
-from .candidates import LogCandidate
 
 
 class Builders:
@@ -22,14 +21,13 @@ class Builders:
     """
 
     def __init__(self, target: Any, count: int) -> None:
-        self._machine = machine_for(target)
         self._compiler = Compiler(target, count, disassemble=True)
         self._threads = ThreadPoolExecutor(count)
         self._done: queue.Queue[tuple[int, BuiltCandidate]] = queue.Queue()
         self._submitted = 0
         self._compiler.start()
 
-    def submit(self, spec: Spec, candidates: Sequence[LogCandidate]) -> range:
+    def submit(self, spec: Spec, candidates: Sequence[Candidate]) -> range:
         """Put ``candidates`` in line; the numbers that their libraries will come under."""
         first = self._submitted
         self._submitted += len(candidates)
@@ -53,6 +51,6 @@ class Builders:
         self._threads.shutdown()
         self._compiler.close()
 
-    def _build(self, number: int, spec: Spec, one: LogCandidate) -> None:
-        made = self._compiler.compile(spec, one.whole(spec, self._machine))
+    def _build(self, number: int, spec: Spec, one: Candidate) -> None:
+        made = self._compiler.compile(spec, one)
         self._done.put((number, made))

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..bench.suites import NAMES, suite
 from ..choice.built import AsBuilt, read_loop
 from ..choice.depth import DepthChoice, choose_depth
 from ..choice.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy
-from ..errors import PipelinerError, WorkloadError
+from ..errors import PipelinerError
 from ..machine import Machine
 from ..plan import KernelPlan
+from ..records import OURS, Record
+from ..records.candidate import Candidate, workload_of
+from ..records.log import AGAIN, group_of, loop_of
+from ..schedules import GemmTile
 from ..schedules.choice import tiles_of
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.workloads import Spec
 from ..space.ranking import choose
-from .candidates import LogCandidate
-from .entries import Entry, by_workload
+from .grid import contraction_of
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One candidate that was timed: what it is of, its plan, and its loop as numbers.
 
-    ``extents``: M, N and K of the matmul that its tile cuts. ``tiles``: of all outputs.
-    ``own_depth``: what the library gives it where no depth is asked for.
+    ``us``: interleaved with all candidates of the workload; ``again``: with the fastest, in fresh
+    rounds; 0: it was not. ``extents``: M, N and K of the matmul that its tile cuts. ``tiles``: of
+    all outputs. ``own_depth``: what the library gives it where no depth is asked for.
     """
 
-    entry: Entry
+    record: Record
+    again: float
+    candidate: Candidate
     spec: Spec
     machine: Machine
     plan: KernelPlan
@@ -40,22 +46,39 @@ class Case:
     own_depth: int
 
     @property
+    def us(self) -> float:
+        """In the rounds that all candidates of the workload took."""
+        return self.record.us
+
+    @property
+    def best_us(self) -> float:
+        """The fresh time where there is one."""
+        return self.again or self.us
+
+    @property
+    def tile(self) -> GemmTile:
+        """Its tile."""
+        assert isinstance(self.candidate.tile, GemmTile)
+        return self.candidate.tile
+
+    @property
+    def depth(self) -> int:
+        """Slots of its rings."""
+        depth = self.candidate.request.depth
+        return depth if isinstance(depth, int) else _deepest(self.plan)
+
+    @property
     def built(self) -> AsBuilt | None:
         """What ptxas made of it; None where roles set their own registers, or that is not known."""
-        if self.plan.roles or not self.entry.registers:
+        registers = self.record.resources.get("registers", 0)
+        if self.plan.roles or not registers:
             return None
-        loop = self.loop.loop
-        return read_loop(self.entry.registers, self.entry.loop, loop, self.plan.matmuls)
+        return read_loop(registers, loop_of(self.record), self.loop.loop, self.plan.matmuls)
 
     @property
-    def candidate(self) -> LogCandidate:
-        """Its name."""
-        return self.entry.candidate
-
-    @property
-    def family(self) -> LogCandidate:
-        """Its name but for the depth."""
-        return self.entry.candidate.family
+    def family(self) -> Candidate:
+        """It, but for the depth."""
+        return self.candidate.family
 
     @property
     def warps(self) -> int:
@@ -65,67 +88,80 @@ class Case:
     @property
     def resident(self) -> int:
         """CTAs that an SM holds at once, at least one."""
-        work, depth = self.loop.work, self.candidate.depth
+        work, depth = self.loop.work, self.depth
         registers, smem = work.registers_at(depth), work.smem(depth)
         fit = occupancy(self.machine, work.threads.count, registers, smem)
         return max(1, fit.ctas)
 
 
-def cases(entries: Iterable[Entry], machine: Machine) -> Mapping[tuple[str, str], list[Case]]:
-    """What was timed of each workload of a suite; WorkloadError for one that no suite has."""
+def cases(records: Iterable[Record], machine: Machine) -> Mapping[tuple[str, str], list[Case]]:
+    """What was timed of each workload, by its name and type: our kernels with a matmul's tile."""
     found: dict[tuple[str, str], list[Case]] = {}
-    for group, timed in by_workload(entries).items():
-        spec = _spec(*group)
-        own = _own_depths(timed, spec, machine)
-        found[group] = [_case(entry, spec, machine, own[entry.candidate.family]) for entry in timed]
+    for key, timed in by_workload(records).items():
+        spec = workload_of(key)
+        made = [_case(record, again, spec, machine) for record, again in timed]
+        own = {one.family: one for one in made if one is not None}
+        depths = {family: _own_depth(family, spec, machine) for family in own}
+        kept = [replace(one, own_depth=depths[one.family]) for one in made if one is not None]
+        if kept:
+            found[group_of(spec)] = kept
     return found
 
 
-def by_family(found: Sequence[Case]) -> Mapping[LogCandidate, list[Case]]:
+def by_workload(records: Iterable[Record]) -> Mapping[str, list[tuple[Record, float]]]:
+    """Our records with a time, of each candidate the last; and its fresh time, or 0."""
+    timed: dict[str, dict[str, Record]] = defaultdict(dict)
+    again: dict[tuple[str, str], float] = {}
+    for record in records:
+        if record.failure or record.contender != OURS:
+            continue
+        if record.label == AGAIN:
+            again[record.workload, record.candidate] = record.us
+        else:
+            timed[record.workload][record.candidate] = record
+            again.pop((record.workload, record.candidate), None)
+    return {
+        key: [(one, again.get((key, name), 0.0)) for name, one in found.items()]
+        for key, found in timed.items()
+    }
+
+
+def noise(records: Iterable[Record]) -> float:
+    """The median relative difference between the two times of those that have two."""
+    found = [one for group in by_workload(records).values() for one in group]
+    twice = [abs(again / record.us - 1) for record, again in found if again]
+    return statistics.median(twice) if twice else 0.0
+
+
+def by_family(found: Sequence[Case]) -> Mapping[Candidate, list[Case]]:
     """Cases that differ in depth alone."""
-    families: dict[LogCandidate, list[Case]] = defaultdict(list)
+    families: dict[Candidate, list[Case]] = defaultdict(list)
     for case in found:
         families[case.family].append(case)
     return families
 
 
-def _spec(label: str, dtype: str) -> Spec:
-    for name in NAMES:
-        specs = suite(name, dtype)
-        if label in specs:
-            return specs[label]
-    raise WorkloadError("log.workload", suites=NAMES, value=label)
+def _case(record: Record, again: float, spec: Spec, machine: Machine) -> Case | None:
+    """None: its tile is none of a matmul's, or its plan has no loop of one."""
+    one = Candidate.from_json(record.candidate)
+    if not isinstance(one.tile, GemmTile):
+        return None
+    what, info = contraction_of(spec, one.tile), kernel_info(spec, one.tile)
+    plan, loops = one.plan(spec, machine), map_kernel(info, machine, one.request).loops
+    if not plan.matmuls or not loops:
+        return None
+    tiles = tiles_of(what, one.tile)
+    return Case(record, again, one, spec, machine, plan, loops[0], typical(what), tiles, 0)
 
 
-def _case(entry: Entry, spec: Spec, machine: Machine, own_depth: int) -> Case:
-    one = entry.candidate
-    tile, what = one.tile(spec, machine), one.contraction(spec, machine)
-    info = kernel_info(spec, tile)
-    return Case(
-        entry=entry,
-        spec=spec,
-        machine=machine,
-        plan=one.plan(spec, machine),
-        loop=map_kernel(info, machine, one.request).loops[0],
-        extents=typical(what),
-        tiles=tiles_of(what, tile),
-        own_depth=own_depth,
-    )
-
-
-def _own_depths(timed: Sequence[Entry], spec: Spec, machine: Machine) -> dict[LogCandidate, int]:
-    """The depth that the library gives each family by itself."""
-    families = dict.fromkeys(entry.candidate.family for entry in timed)
-    return {family: _own_depth(family, spec, machine) for family in families}
-
-
-def _own_depth(family: LogCandidate, spec: Spec, machine: Machine) -> int:
+def _own_depth(family: Candidate, spec: Spec, machine: Machine) -> int:
     """1 where the library leaves the loop alone.
 
     Where it gives each ring its own depth, which no candidate does, the best of one for all.
     """
+    assert isinstance(family.tile, GemmTile)
     request = replace(family.request, depth="auto")
-    info = kernel_info(spec, family.tile(spec, machine))
+    info = kernel_info(spec, family.tile)
     try:
         plan = choose(info, machine, request)
     except PipelinerError:  # not even one slot fits, by the model
@@ -135,3 +171,7 @@ def _own_depth(family: LogCandidate, spec: Spec, machine: Machine) -> int:
         return max(depths, default=1)
     common = choose_depth(map_kernel(info, machine, request).loops[0].depths)
     return common.depth if isinstance(common, DepthChoice) else max(depths)
+
+
+def _deepest(plan: KernelPlan) -> int:
+    return max((ring.depth for loop in plan.loops for ring in loop.rings), default=1)

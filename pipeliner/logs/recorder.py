@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..errors import ToolError
-from ..machine import machine_for
+from ..machine import Machine, machine_for
 from ..measuring import BuiltCandidate, Conditions, Measurement, Open, Rounds, Say, Survey, Try
+from ..records import Record
+from ..records.candidate import Candidate, versions_key, workload_key
+from ..records.log import AGAIN, SOURCE, add_to, read_any, with_loop
+from ..records.names import name_of
 from ..schedules.workloads import Spec
-from .candidates import LIMIT, LogCandidate, grid
-from .entries import Entry, append, noise, read_log
+from .cases import noise
+from .grid import LIMIT, grid
 
 AHEAD: Final = 2
 """Workloads that are compiled while another is timed."""
@@ -44,7 +48,7 @@ CLOSING_SECONDS: Final = 6.0
 class KernelBuilder(Protocol):
     """What compiles kernels: ``Builders``, or what a test has in its place."""
 
-    def submit(self, spec: Spec, candidates: Sequence[LogCandidate]) -> range:
+    def submit(self, spec: Spec, candidates: Sequence[Candidate]) -> range:
         """As ``Builders.submit``."""
 
     def next(self, seconds: float) -> tuple[int, BuiltCandidate] | None:
@@ -64,29 +68,34 @@ class Job:
 
     label: str
     spec: Spec
-    candidates: tuple[LogCandidate, ...]
+    machine: Machine
+    candidates: tuple[Candidate, ...]
 
-    def entry(self, one: LogCandidate, **found: Any) -> Entry:
+    def record(self, one: Candidate, **found: Any) -> Record:
         """What became of ``one``."""
-        return Entry(self.label, self.spec.dtype, one, **found)
+        key, name = workload_key(self.spec), one.to_json()
+        return Record(key, self.machine.key, versions_key(), name, source=SOURCE, **found)
 
 
 @dataclass
 class _Tried:
-    """Candidates that ran and were right, in the order of the timer's; the others' entries."""
+    """Candidates that ran and were right, in the order of the timer's; the others' records."""
 
-    right: list[tuple[LogCandidate, BuiltCandidate]] = field(default_factory=list)
-    failed: list[Entry] = field(default_factory=list)
+    right: list[tuple[Candidate, BuiltCandidate]] = field(default_factory=list)
+    failed: list[Record] = field(default_factory=list)
 
 
 def jobs_for(specs: Mapping[str, Spec], target: Any, log: Path, limit: int = LIMIT) -> list[Job]:
     """What is to be measured of each workload: its grid, but for what the log has."""
-    known = {(*entry.group, entry.candidate) for entry in read_log(log)} if log.exists() else set()
     machine = machine_for(target)
+    found = read_any(log, machine) if log.exists() else []
+    known = {(record.workload, record.candidate) for record in found}
     jobs = []
     for label, spec in specs.items():
-        left = (one for one in grid(spec, machine, limit) if (label, spec.dtype, one) not in known)
-        jobs.append(Job(label, spec, tuple(left)))
+        key = workload_key(spec)
+        asked = grid(spec, machine, limit)
+        left = tuple(one for one in asked if (key, one.to_json()) not in known)
+        jobs.append(Job(label, spec, machine, left))
     return [job for job in jobs if job.candidates]
 
 
@@ -107,26 +116,26 @@ def record(
     lines = describe_conditions(conditions)
     done = 0
     for job, libraries in _compiled(jobs, builders, end):
-        entries = measure(job, libraries, timer, say)
-        append(log, entries, lines)
+        records = measure(job, libraries, timer, say)
+        add_to(log, records, job.machine, lines)
         lines = ()
-        say(_outcome(job, entries))
-        done += len(entries)
+        say(_outcome(job, records))
+        done += sum(one.label != AGAIN for one in records)
         if time.monotonic() > end:
             break
     return done == sum(len(job.candidates) for job in jobs)
 
 
 def measure(
-    job: Job, libraries: Iterator[tuple[LogCandidate, BuiltCandidate]], timer: KernelTimer, say: Say
-) -> list[Entry]:
+    job: Job, libraries: Iterator[tuple[Candidate, BuiltCandidate]], timer: KernelTimer, say: Say
+) -> list[Record]:
     """What became of each candidate whose library came; those that could not be timed are left."""
     tried = _Tried()
     try:
         timer.ask(Open(job.spec), WAIT_SECONDS)
         for one, library in libraries:
             if library.failure:
-                tried.failed.append(job.entry(one, failure=str(library.failure)))
+                tried.failed.append(job.record(one, failure=library.failure))
             else:
                 _try(job, one, library, tried, timer)
         return [*_timed(job, tried.right, timer), *tried.failed]
@@ -136,26 +145,26 @@ def measure(
 
 
 def _try(
-    job: Job, one: LogCandidate, library: BuiltCandidate, tried: _Tried, timer: KernelTimer
+    job: Job, one: Candidate, library: BuiltCandidate, tried: _Tried, timer: KernelTimer
 ) -> None:
     """Run ``one`` once; where that ends the timer's process, its successor learns all others."""
     try:
         wrong = timer.ask(Try(library), TRY_SECONDS)
     except ToolError as err:
-        tried.failed.append(job.entry(one, failure=str(err)))
+        tried.failed.append(job.record(one, failure=err.reason))
         timer.ask(Open(job.spec), WAIT_SECONDS)
         for _, other in tried.right:
             timer.ask(Try(other), TRY_SECONDS)
         return
     if wrong:
-        tried.failed.append(job.entry(one, failure=str(wrong)))
+        tried.failed.append(job.record(one, failure=wrong))
     else:
         tried.right.append((one, library))
 
 
 def _timed(
-    job: Job, right: Sequence[tuple[LogCandidate, BuiltCandidate]], timer: KernelTimer
-) -> list[Entry]:
+    job: Job, right: Sequence[tuple[Candidate, BuiltCandidate]], timer: KernelTimer
+) -> list[Record]:
     """All interleaved, and then the fastest again, interleaved anew."""
     if not right:
         return []
@@ -163,33 +172,31 @@ def _timed(
     timed = [at for at, one in enumerate(found) if not one.failure]
     fastest = tuple(sorted(timed, key=lambda at: found[at].us)[:FRESHEST])
     fresh = timer.ask(Survey(fastest, FRESH), WAIT_SECONDS) if fastest else []
-    again = {at: one.us for at, one in zip(fastest, fresh) if not one.failure}
+    again = [(at, one) for at, one in zip(fastest, fresh) if not one.failure]
     return [
-        _entry(job, one, built, measured, again.get(at, 0.0))
-        for at, ((one, built), measured) in enumerate(zip(right, found))
+        *(_record(job, *right[at], one) for at, one in enumerate(found)),
+        *(_record(job, *right[at], one, label=AGAIN) for at, one in again),
     ]
 
 
-def _entry(
-    job: Job, one: LogCandidate, built: BuiltCandidate, found: Measurement, again: float
-) -> Entry:
-    if found.failure:
-        return job.entry(one, failure=str(found.failure))
-    used = built.resources
-    return job.entry(
+def _record(
+    job: Job, one: Candidate, built: BuiltCandidate, found: Measurement, label: str = ""
+) -> Record:
+    return job.record(
         one,
-        us=found.us,
-        spread=found.spread,
-        again=again,
-        registers=used.get("registers", 0),
-        spills=used.get("spill_stores", 0) + used.get("spill_loads", 0),
-        loop=built.loop,
+        samples=found.samples,
+        failure=found.failure,
+        label=label,
+        predicted_us=built.predicted_us,
+        resources=with_loop(built.resources, built.loop),
+        conditions=found.conditions,
+        plan=built.plan,
     )
 
 
 def _compiled(
     jobs: Sequence[Job], builders: KernelBuilder, end: float
-) -> Iterator[tuple[Job, Iterator[tuple[LogCandidate, BuiltCandidate]]]]:
+) -> Iterator[tuple[Job, Iterator[tuple[Candidate, BuiltCandidate]]]]:
     """Each job with its candidates as they are compiled, until ``end``; later ones are begun."""
     lines: list[range] = []
     ready: dict[int, BuiltCandidate] = {}
@@ -201,7 +208,7 @@ def _compiled(
 
 def _libraries(
     job: Job, numbers: range, builders: KernelBuilder, ready: dict[int, BuiltCandidate], end: float
-) -> Iterator[tuple[LogCandidate, BuiltCandidate]]:
+) -> Iterator[tuple[Candidate, BuiltCandidate]]:
     """The libraries of ``numbers`` as they come; ``ready``: what has come for later ones."""
     left = set(numbers)
     while left:
@@ -224,15 +231,18 @@ def describe_conditions(found: Conditions | None) -> tuple[str, ...]:
     return (found.gpu, ", ".join(f"{name} {value}" for name, value in known.items()))
 
 
-def _outcome(job: Job, entries: Sequence[Entry]) -> str:
+def _outcome(job: Job, records: Sequence[Record]) -> str:
     """One line for whoever waits."""
-    timed = [entry for entry in entries if entry.us]
+    first = [one for one in records if one.label != AGAIN]
+    title, timed = f"{job.label} {job.spec.dtype}", [one for one in first if not one.failure]
     if not timed:
-        return f"{job.label} {job.spec.dtype}: nothing timed, {len(entries)} failed"
-    best = min(timed, key=lambda entry: entry.best_us)
-    rate = job.spec.flops() / best.best_us * 1e-6
+        return f"{title}: nothing timed, {len(first)} failed"
+    fresh = [one for one in records if one.label == AGAIN]
+    best = min(fresh or timed, key=lambda one: one.us)
+    name = name_of(Candidate.from_json(best.candidate), job.spec, job.machine)
+    rate = job.spec.flops() / best.us * 1e-6
     return (
-        f"{job.label} {job.spec.dtype}: {len(timed)} of {len(job.candidates)} timed, "
-        f"{len(entries) - len(timed)} failed; {best.best_us:.1f} us, {rate:.0f} TFLOP/s by "
-        f"{best.candidate.key}; the same again within {noise(timed):.1%}"
+        f"{title}: {len(timed)} of {len(job.candidates)} timed, {len(first) - len(timed)} failed; "
+        f"{best.us:.1f} us, {rate:.0f} TFLOP/s by {name}; "
+        f"the same again within {noise(records):.1%}"
     )

@@ -14,7 +14,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from ..bench.suites import OTHER, suite
+from ..records.log import group_of
+from ..schedules.suites import OTHER, suite
 from .cases import Case, by_family
 from .rules import Rule
 
@@ -93,14 +94,14 @@ class ScoreSummary:
 
 def regret(chosen: Case, others: Iterable[Case]) -> float:
     """Time of ``chosen`` over that of the fastest of ``others``, which it is one of."""
-    if chosen.entry.again:
-        return chosen.entry.again / min(case.entry.again for case in others if case.entry.again)
-    return chosen.entry.us / min(case.entry.us for case in others)
+    if chosen.again:
+        return chosen.again / min(case.again for case in others if case.again)
+    return chosen.us / min(case.us for case in others)
 
 
 def scores(found: Sequence[Case], rule: Rule) -> Scores:
     """How ``rule`` does on the candidates of one workload."""
-    entry = found[0].entry
+    label, dtype = group_of(found[0].spec)
     applied = [case for case in found if rule.applies(case)]
     depths = tuple(
         _mean([regret(case, family) for case in _taken(rule, family)])
@@ -108,17 +109,17 @@ def scores(found: Sequence[Case], rule: Rule) -> Scores:
         if len(family) > 1
     )
     if rule.cost is None or not applied:
-        return Scores(entry.workload, entry.dtype, depths)
+        return Scores(label, dtype, depths)
     costs = _costs(applied, rule)
     ranked = sorted(costs, key=costs.__getitem__)
-    best = min(ranked[:TOP], key=lambda at: applied[at].entry.best_us)
+    best = min(ranked[:TOP], key=lambda at: applied[at].best_us)
     return Scores(
-        entry.workload,
-        entry.dtype,
+        label,
+        dtype,
         depths,
         first=_mean([regret(case, found) for case in _settled(rule, applied[ranked[0]], applied)]),
         top=regret(applied[best], found),
-        correlation=spearman(list(costs.values()), [applied[at].entry.us for at in costs]),
+        correlation=spearman(list(costs.values()), [applied[at].us for at in costs]),
     )
 
 
@@ -139,7 +140,7 @@ def _costs(found: Sequence[Case], rule: Rule) -> dict[int, float]:
 
 def _taken(rule: Rule, family: Sequence[Case]) -> list[Case]:
     depths = rule.depths(family)
-    return [case for case in family if case.candidate.depth in depths]
+    return [case for case in family if case.depth in depths]
 
 
 def summary(found: Sequence[Scores]) -> ScoreSummary:

@@ -46,16 +46,16 @@ def replay(points: Sequence[Point], times: Sequence[float], trials: int) -> list
 
 
 def _point(case: Case) -> Point:
-    return point_of(case.spec, case.machine, case.candidate.whole(case.spec, case.machine))
+    return point_of(case.spec, case.machine, case.candidate)
 
 
 def _times(found: Sequence[Case]) -> list[float]:
     """In the rounds that all candidates of the workload took."""
-    return [case.entry.us for case in found]
+    return [case.us for case in found]
 
 
 def _share(found: Sequence[Case], tried: Sequence[int]) -> float:
     """Of the fastest of those tried; the fresh rounds decide among candidates that had them."""
-    fresh = [at for at in tried if found[at].entry.again]
-    best = min(fresh or tried, key=lambda at: found[at].entry.best_us)
+    fresh = [at for at in tried if found[at].again]
+    best = min(fresh or tried, key=lambda at: found[at].best_us)
     return 1 / regret(found[best], found)

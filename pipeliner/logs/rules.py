@@ -18,6 +18,7 @@ from ..instructions.dtypes import element_bytes
 from ..instructions.table import multiplied_by, rate_of
 from ..values.facts import MatmulInfo
 from .cases import Case
+from .grid import contraction_of
 
 Depths = tuple[int, ...]
 
@@ -64,7 +65,7 @@ def _built_depths(family: Sequence[Case]) -> Depths:
         return _own_depths(family)
     close = worth_building(_estimates(family))
     depths = {option.depth for option in close}
-    built = [_corrected(case) for case in family if case.candidate.depth in depths]
+    built = [_corrected(case) for case in family if case.depth in depths]
     best = best_built(close, (option for option in built if option is not None))
     return _own_depths(family) if best is None else (best.depth,)
 
@@ -75,21 +76,21 @@ def _compiled(family: Sequence[Case]) -> bool:
 
 
 def _estimates(family: Sequence[Case]) -> list[Prediction]:
-    found = (predict(case.loop.work, case.machine, case.candidate.depth) for case in family)
+    found = (predict(case.loop.work, case.machine, case.depth) for case in family)
     return [option for option in found if option is not None]
 
 
 def _corrected(case: Case) -> Prediction | None:
     """What is predicted of a kernel that is compiled; None: it takes more than an SM has."""
     if case.built is None:
-        return predict(case.loop.work, case.machine, case.candidate.depth)
+        return predict(case.loop.work, case.machine, case.depth)
     work = as_built(case.loop.work, case.built, case.machine)
-    return predict(work, case.machine, case.candidate.depth)
+    return predict(work, case.machine, case.depth)
 
 
 def _deepest(family: Sequence[Case]) -> Depths:
     """CUTLASS, StageCountAutoCarveout: as many stages as fit shared memory; DeepGEMM: up to 16."""
-    return (max(case.candidate.depth for case in family),)
+    return (max(case.depth for case in family),)
 
 
 def _four_or_five(family: Sequence[Case]) -> Depths:
@@ -102,19 +103,19 @@ def _triton_stages(family: Sequence[Case]) -> Depths:
 
     ``mma_cycles = BM * BN * BK / (16 * 8 * 16) / min(4, warps) * 8``.
     """
-    one = family[0].candidate
+    one = family[0].tile
     cycles = one.m * one.n * one.k / (16 * 8 * 16) / min(_PARTITIONS, family[0].warps) * 8
     wanted = TRITON_LATENCY / cycles
-    two = sorted({case.candidate.depth for case in family}, key=lambda depth: abs(depth - wanted))
+    two = sorted({case.depth for case in family}, key=lambda depth: abs(depth - wanted))
     return (max(two[:2]),)
 
 
 def _least_alcop(family: Sequence[Case]) -> Depths:
-    return (min(family, key=lambda case: (alcop(case), case.candidate.depth)).candidate.depth,)
+    return (min(family, key=lambda case: (alcop(case), case.depth)).depth,)
 
 
 def _nearest(family: Sequence[Case], wanted: int) -> int:
-    depths = [case.candidate.depth for case in family]
+    depths = [case.depth for case in family]
     return min(depths, key=lambda depth: (abs(depth - wanted), -depth))
 
 
@@ -123,7 +124,7 @@ def triton(case: Case) -> float:
 
     Four fifths of what CTAs read again come from L2, at four times the rate of memory.
     """
-    machine, one = case.machine, case.candidate
+    machine, one = case.machine, case.tile
     m, n, k = case.extents
     size = element_bytes(case.spec.dtype)
     rows, columns = math.ceil(m / one.m), math.ceil(n / one.n)
@@ -150,7 +151,7 @@ def deep_gemm(case: Case) -> float:
 
     Its ``get_best_configs`` without clusters; an accumulated result is one of ``splits``.
     """
-    machine, one = case.machine, case.candidate
+    machine, one = case.machine, case.tile
     size = element_bytes(case.spec.dtype)
     _, _, k = case.extents
     k = math.ceil(k / one.splits)
@@ -166,7 +167,7 @@ def deep_gemm(case: Case) -> float:
 def alcop(case: Case) -> float:
     """ALCOP's two-level model as reconstructed, in cycles: fragments' pipeline in that of tiles."""
     machine, work, resident = case.machine, case.loop.work, case.resident
-    depth, trip = case.candidate.depth, work.grid.trip or 1
+    depth, trip = case.depth, work.grid.trip or 1
     ctas = work.grid.ctas or 1
     used, first = _tile_use(case)
     from_memory = work.traffic.read_bytes / (ctas * trip) / machine.dram_bytes_per_cycle
@@ -212,7 +213,7 @@ def _operations(case: Case) -> float:
 
 def _batch(case: Case) -> int:
     """Matmuls that the workload is cut into, as images of a batch."""
-    what = case.candidate.contraction(case.spec, case.machine)
+    what = contraction_of(case.spec, case.tile)
     return math.prod(extent or 1 for _, extent in what.batch_axes)
 
 
@@ -226,7 +227,7 @@ def _predicted(case: Case) -> float:
 
 def _predicted_as_built(case: Case) -> float:
     """The time of the plan, its loop's corrected."""
-    estimate, found = predict(case.loop.work, case.machine, case.candidate.depth), _corrected(case)
+    estimate, found = predict(case.loop.work, case.machine, case.depth), _corrected(case)
     if estimate is None or found is None:
         return case.plan.predicted_us
     return case.plan.predicted_us * found.us / estimate.us

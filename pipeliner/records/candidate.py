@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from .. import versions
 from ..errors import RecordsError, ToolError
-from ..machine import machine_for
+from ..machine import Machine, machine_for
+from ..plan import KernelPlan
 from ..plan.request import Request
 from ..schedules import (
     Conv,
@@ -23,9 +24,11 @@ from ..schedules import (
     NaiveTile,
     default_tile,
 )
+from ..schedules.closed_form import kernel_info
 from ..schedules.scheduled import scheduled
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
+from ..space.ranking import choose
 from ..toolchain import nvcc
 from ..values.failure import why
 from ..values.released import recorded_request, recorded_tile
@@ -47,6 +50,16 @@ class Candidate:
     def function(self, spec: Spec) -> Any:
         """The workload, scheduled; WorkloadError: the tile is another kind's."""
         return scheduled(spec, self.tile)
+
+    def plan(self, spec: Spec, machine: Machine) -> KernelPlan:
+        """What the model makes of it, no kernel being made; PipelinerError where it is refused."""
+        assert isinstance(self.tile, GemmTile)
+        return choose(kernel_info(spec, self.tile), machine, self.request)
+
+    @property
+    def family(self) -> Candidate:
+        """The same with one slot: what candidates that differ in depth alone have in common."""
+        return replace(self, request=replace(self.request, depth=1))
 
     def to_json(self) -> str:
         """As text that ``from_json`` reads, the same for the same candidate."""

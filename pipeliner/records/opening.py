@@ -48,7 +48,7 @@ CREATE TABLE plans (
 );
 """
 
-_MAGIC: Final = b"SQLite format 3\0"
+MAGIC: Final = b"SQLite format 3\0"
 _HEADER: Final = 100  # bytes, SQLite's file format, section 1.3
 _USER_VERSION: Final = slice(60, 64)
 _APPLICATION_ID: Final = slice(68, 72)
@@ -123,7 +123,7 @@ def _check_header(path: Path) -> None:
     """RecordsError for a file that is not ours, found out without SQLite, which might write."""
     with path.open("rb") as file:
         header = file.read(_HEADER)
-    if len(header) < _HEADER or not header.startswith(_MAGIC):
+    if len(header) < _HEADER or not header.startswith(MAGIC):
         raise RecordsError("records.no_sqlite", path=str(path))
     if int.from_bytes(header[_APPLICATION_ID], "big") != APPLICATION_ID:
         raise RecordsError("records.other_database", path=str(path))

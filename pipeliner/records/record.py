@@ -51,6 +51,14 @@ class Record:
     plan: str = ""
     trace: str = ""
 
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the samples over their median; 0: it is not known."""
+        if len(self.samples) < 2:
+            return 0.0
+        low, middle, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / middle
+
     def __post_init__(self) -> None:
         """Fill in ``us``; RecordsError for a record that says nothing, or times that are none."""
         if any(not (math.isfinite(sample) and sample > 0) for sample in self.samples):

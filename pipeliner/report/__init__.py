@@ -9,10 +9,19 @@ from pathlib import Path
 
 from ..diagnostics import Reason
 from ..errors import WorkloadError
-from ..machine import NAMES, read_machine
+from ..machine import NAMES, machine_for, read_machine
 from ..records import Record, Records
+from ..records.log import read_log
 from .charts import Chart, Series, check_png, write_charts
-from .figures import Row, charts_of, experiment_charts, experiment_tables, rows_of, sifted
+from .figures import (
+    Row,
+    charts_of,
+    experiment_charts,
+    experiment_tables,
+    predicted,
+    rows_of,
+    sifted,
+)
 from .kernels import KernelView, view_of
 from .page import page
 
@@ -29,8 +38,12 @@ def report(
     png: bool = False,
     kernels: int = MOST_KERNELS,
     machine: str | Path | None = None,
+    log: str = "",
 ) -> list[Path]:
     """Write the page of the records ``db`` to ``output``; the files that were written.
+
+    ``log``: ``db`` is a log of this GPU, such as ``"h100"``; the model predicts the times that it
+    does not hold.
 
     Of each machine, the records of the newest versions are shown; the page says what is not, such
     as records of a later version that cannot be read. ``plots``: a folder for every chart as SVG
@@ -48,8 +61,12 @@ def report(
     if machine is not None:
         own = read_machine(Path(machine)).machine
         machines[own.key], names[own.key] = own, str(machine)
-    with Records(db, create=False) as records:
-        kept = records.find(plans=False)
+    if log:
+        key = machine_for(log).key
+        kept = predicted(read_log(Path(db), machines[key]), machines[key])
+    else:
+        with Records(db, create=False) as records:
+            kept = records.find(plans=False)
     if not kept:
         raise WorkloadError("report.empty", db=str(db))
     readable, unreadable = sifted(kept, machines)

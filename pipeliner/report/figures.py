@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import re
 from collections import Counter
@@ -11,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from ..bench.suites import NAMES, suite
 from ..diagnostics import Reason
 from ..errors import PipelinerError, RecordsError
 from ..instructions.dtypes import element_bytes
 from ..machine import Machine
 from ..records import OURS, Record
 from ..records.candidate import Candidate, workload_of
-from ..schedules import Gemm
+from ..schedules import Gemm, GemmTile
+from ..schedules.suites import label_of as suite_label
 from ..schedules.workloads import Spec
 from .charts import Chart, Series
 
@@ -139,6 +138,26 @@ def _obstacle(record: Record, machines: Mapping[str, Machine]) -> Reason | None:
     return None
 
 
+def predicted(records: Sequence[Record], machine: Machine) -> list[Record]:
+    """``records`` of ``machine`` with what the model predicts of each candidate today."""
+    found = {(one.workload, one.candidate): one for one in records}
+    times = {key: _prediction_of(one, machine) for key, one in found.items()}
+    return [
+        dataclasses.replace(one, predicted_us=times[one.workload, one.candidate]) for one in records
+    ]
+
+
+def _prediction_of(record: Record, machine: Machine) -> float:
+    """0 where the model says nothing, or refuses the candidate today."""
+    candidate = _candidate(record)
+    try:
+        if candidate is not None and isinstance(candidate.tile, GemmTile):
+            return candidate.plan(workload_of(record.workload), machine).predicted_us
+    except PipelinerError:
+        pass
+    return 0.0
+
+
 def distinct(stems: Sequence[str]) -> list[str]:
     """Stems of files, numbered from the second on where they are alike."""
     seen = Counter[str]()
@@ -165,17 +184,12 @@ def rows_of(records: Sequence[Record], machine: Machine) -> list[Row]:
 
 def label_of(spec: Spec) -> str:
     """The name of a workload in its suite, or else a product's extents, types and layout."""
-    known = _labels(spec.types.dtype).get(spec)
+    known = suite_label(spec)
     if known is not None:
         return known if spec.types.dtype == "float16" else f"{known} {spec.types.suffix}"
     if isinstance(spec, Gemm) and spec.batch is None and not spec.epilogue:
         return f"{spec.m}x{spec.n}x{spec.k} {spec.types.suffix} {spec.layout}"
     return spec.name
-
-
-@functools.cache
-def _labels(dtype: str) -> dict[Spec, str]:
-    return {spec: label for name in NAMES for label, spec in suite(name, dtype).items()}
 
 
 def charts_of(rows: Sequence[Row], machine: str) -> list[Chart]:

@@ -224,8 +224,9 @@ def _conditions(rows: Sequence[Row]) -> str:
         values.setdefault("versions", {})[one.versions] = None
         for name, value in one.conditions.items():
             values.setdefault(name, {})[value] = None
-    days = sorted({time.strftime("%Y-%m-%d", time.gmtime(one.made)) for one in records})
-    values["measured on"] = dict.fromkeys(days)
+    days = sorted({time.strftime("%Y-%m-%d", time.gmtime(one.made)) for one in records if one.made})
+    if days:  # a log has none
+        values["measured on"] = dict.fromkeys(days)
     body = [[name, ", ".join(found)] for name, found in values.items()]
     samples = sum(len(one.samples) for one in records)
     note = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.bench import suite
-from pipeliner.bench.suites import NAMES
 from pipeliner.errors import WorkloadError
+from pipeliner.schedules.suites import NAMES
 from tests.refusals import refused
 
 

@@ -7,9 +7,9 @@ import pytest
 from pipeliner.choice.built import AsBuilt, as_built, best_built, read_loop, worth_building
 from pipeliner.choice.mapped import map_kernel
 from pipeliner.cost.predict import predict
-from pipeliner.logs import candidate
 from pipeliner.machine import A100, GTX_1080_TI, H100, WARP
 from pipeliner.plan.request import Request
+from pipeliner.records.names import named_candidate
 from pipeliner.schedules import conv2d
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.toolchain.machine_code import LoopCode
@@ -88,8 +88,8 @@ filters on 32 x 28 x 28 x 128 in fp32 by 128 x 128 x 8, overrunning loads clampe
 
 def test_what_ptxas_made_of_each_depth_chooses_the_best() -> None:
     spec = conv2d(32, 28, 28, 128, 128, 3, 3, pad=1, dtype="float32")
-    one = candidate("simt/cp_async 128x128x8 d3")
-    info = kernel_info(spec, one.tile(spec, H100))
+    one = named_candidate("simt/cp_async 128x128x8 d3", spec, H100)
+    info = kernel_info(spec, one.tile)
     loop, matmuls = mapped(info, instruction="simt", mechanism="cp_async")
     before = {depth: predict(loop.work, H100, depth) for depth in TIMES}
     assert all(option is not None for option in before.values())

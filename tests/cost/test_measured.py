@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.choice.mapped import map_kernel
-from pipeliner.logs import candidate
 from pipeliner.machine import H100
 from pipeliner.plan.request import Request
+from pipeliner.records.names import named_candidate
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.space.ranking import choose
@@ -38,8 +38,9 @@ def predicted(spec, tile, **request):
     ],
 )
 def test_ctas_of_four_warps_that_multiply_fp32_by_how_many_an_sm_has(key, ctas, us):
-    one = candidate(f"simt/{key}")
-    spec = Gemm(12 * ctas * one.m, 11 * one.n, 1024, dtype="float32")
+    m, n = (int(extent) for extent in key.split()[1].split("x")[:2])
+    spec = Gemm(12 * ctas * m, 11 * n, 1024, dtype="float32")
+    one = named_candidate(f"simt/{key}", spec, H100)
     assert one.plan(spec, H100).predicted_us == pytest.approx(us, rel=0.16)
 
 
@@ -56,10 +57,9 @@ def test_ctas_of_four_warps_that_multiply_fp32_by_how_many_an_sm_has(key, ctas, 
 )
 def test_what_waits_in_registers_while_memory_is_busy(sizes, tile, one, two):
     """One slot asks memory for nothing while it is multiplied, whatever else there is to wait."""
-    times = [
-        candidate(f"mma/register {tile} d{depth}").plan(Gemm(*sizes), H100).predicted_us
-        for depth in (1, 2)
-    ]
+    spec = Gemm(*sizes)
+    names = [f"mma/register {tile} d{depth}" for depth in (1, 2)]
+    times = [named_candidate(name, spec, H100).plan(spec, H100).predicted_us for name in names]
     assert times == pytest.approx([one, two], rel=0.25)
     assert times[0] > 0.995 * times[1]
 
@@ -80,8 +80,9 @@ def test_registers_hold_a_second_set_of_fragments_where_there_are_steps_or_sums(
     tile, mechanism, taken
 ):
     """``taken``: by ptxas, most of a dozen products; what is estimated holds as many CTAs."""
-    one = candidate(f"mma/{mechanism} {tile} d2")
-    info = kernel_info(Gemm(2048, 2048, 2048), one.tile(Gemm(2048, 2048, 2048), H100))
+    spec = Gemm(2048, 2048, 2048)
+    one = named_candidate(f"mma/{mechanism} {tile} d2", spec, H100)
+    info = kernel_info(spec, one.tile)
     (loop,) = map_kernel(info, H100, one.request).loops
     assert loop.work.registers_at(2) == pytest.approx(taken, rel=0.12)
 
@@ -135,6 +136,6 @@ def test_slots_of_ctas_in_step_are_as_many_as_memory_gains_from(gemm, tile, dept
     ],
 )
 def test_weights_that_warpgroups_convert(sizes, key, us):
-    one = candidate(f"wgmma/tma {key}")
-    plan = one.plan(Gemm(*sizes, weights="int8"), H100)
+    spec = Gemm(*sizes, weights="int8")
+    plan = named_candidate(f"wgmma/tma {key}", spec, H100).plan(spec, H100)
     assert plan.predicted_us == pytest.approx(us, rel=0.15)

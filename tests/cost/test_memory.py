@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from pipeliner.choice.mapped import map_kernel
 from pipeliner.cost.memory import DIRTY_LINES, compulsory_us, memory_us
-from pipeliner.logs import SHIPPED, candidate, read_log
-from pipeliner.logs.cases import cases
+from pipeliner.logs import cases
 from pipeliner.machine import H100
+from pipeliner.records.candidate import workload_key
+from pipeliner.records.log import SHIPPED, read_log
+from pipeliner.records.names import named_candidate
 from pipeliner.schedules import Gemm, conv2d
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.suites import named
 
 RATE = H100.dram_bytes_per_second / 1e6
 LEFT = DIRTY_LINES * H100.l2_bytes
@@ -45,8 +48,8 @@ def test_memory_moves_at_least_what_is_read_and_at_most_twice_what_enters(read, 
 
 def work_of(key, spec):
     """The descriptor of the loop of candidate ``key`` of ``spec``."""
-    one = candidate(key)
-    info = kernel_info(spec, one.tile(spec, H100))
+    one = named_candidate(key, spec, H100)
+    info = kernel_info(spec, one.tile)
     return map_kernel(info, H100, one.request).loops[0].work
 
 
@@ -77,13 +80,12 @@ def test_pixels_between_the_windows_are_not_read():
 @pytest.mark.parametrize("workload", ["decode16", "decode128", "longk", "rn50_1x1_56"])
 def test_kernels_that_memory_bounds_take_the_time_that_is_predicted(workload):
     """Of those within half as much again of the best; ``decode128`` alone was fitted to."""
-    entries = [one for one in read_log(SHIPPED["h100"]) if one.workload == workload]
-    ((_, found),) = cases(entries, H100).items()
-    best = min(case.entry.us for case in found)
+    key = workload_key(named(workload, "float16"))
+    records = [one for one in read_log(SHIPPED["h100"], H100) if one.workload == key]
+    ((_, found),) = cases(records, H100).items()
+    best = min(case.us for case in found)
     errors = [
-        abs(math.log(case.plan.predicted_us / case.entry.us))
-        for case in found
-        if case.entry.us < 1.5 * best
+        abs(math.log(case.plan.predicted_us / case.us)) for case in found if case.us < 1.5 * best
     ]
     assert len(errors) >= 6
     assert statistics.median(errors) < 0.15

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeliner.bench.suites import suite
 from pipeliner.machine import H100
 from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.suites import suite
 from pipeliner.space.ranking import choose
 
 LOG = Path(__file__).parent / "golden" / "conv_tiles_h100.csv"

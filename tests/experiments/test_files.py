@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pipeliner import cli
-from pipeliner.bench.suites import NAMES
 from pipeliner.commands.lab.experiment import EXAMPLE
 from pipeliner.errors import WorkloadError
 from pipeliner.experiments import file, read_experiment
 from pipeliner.schedules import Gemm
+from pipeliner.schedules.suites import NAMES
 from tests.refusals import refused
 
 from .test_experiments import SMALL

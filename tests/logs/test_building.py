@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeliner.bench.suites import suite
-from pipeliner.logs import candidate
 from pipeliner.logs.building import Builders
+from pipeliner.schedules.suites import suite
 from pipeliner.targets import cuda_target
 from tests.refusals import says, the
+
+from .made import candidate
 
 SPEC = suite("gemm")["sq1024"]
 TARGET = cuda_target("sm_90a")

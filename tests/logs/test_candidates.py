@@ -6,14 +6,17 @@ from collections import defaultdict
 
 import pytest
 
-from pipeliner.bench.suites import suite
 from pipeliner.errors import WorkloadError
 from pipeliner.kernel.building import pipeline_with
 from pipeliner.kernel.compiled import plan_of
-from pipeliner.logs import LIMIT, LogCandidate, candidate, grid
+from pipeliner.logs import LIMIT, grid
 from pipeliner.machine import H100
+from pipeliner.records.names import name_of, named_candidate
+from pipeliner.schedules.suites import suite
 from pipeliner.targets import cuda_target
 from tests.refusals import refused
+
+from .made import candidate
 
 
 @pytest.mark.part(2)
@@ -24,17 +27,17 @@ def test_every_workload_has_a_grid_of_at_most_so_many(kind, dtype) -> None:
         found = grid(spec, H100)
         assert 12 <= len(found) <= LIMIT
         assert len(set(found)) == len(found)
-        assert [candidate(one.key) for one in found] == found
+        assert [named_candidate(name_of(one, spec, H100), spec, H100) for one in found] == found
         assert grid(spec, H100, 10) == found[:10]
         depths = defaultdict(set)
         for one in found:
-            depths[one.family].add(one.depth)
+            depths[one.family].add(one.request.depth)
         assert max(map(len, depths.values())) >= 4
 
 
 def test_every_way_to_multiply_and_to_copy_is_in_it() -> None:
     found = {
-        (one.instruction, one.mechanism)
+        (one.request.instruction, one.request.mechanism)
         for dtype in ("float16", "float32")
         for spec in suite("gemm", dtype).values()
         for one in grid(spec, H100)
@@ -54,14 +57,14 @@ def test_what_is_asked_for_is_what_is_planned(name) -> None:
     spec = {**suite("gemm"), **suite("conv")}[name]
     target = cuda_target("sm_90a")
     for one in grid(spec, H100, 30)[::6]:
-        plan = plan_of(pipeline_with(one.whole(spec, H100).function(spec), target, one.request))
-        assert plan.matmuls[0].instruction.startswith(one.instruction)
+        plan = plan_of(pipeline_with(one.function(spec), target, one.request))
+        assert plan.matmuls[0].instruction.startswith(one.request.instruction)
         tile = plan.matmuls[0]
-        assert (tile.m, tile.n, tile.k) == (one.m, one.n, one.k)
+        assert (tile.m, tile.n, tile.k) == (one.tile.m, one.tile.n, one.tile.k)
         mechanisms = {copy.mechanism for copy in plan.copies}
-        assert one.mechanism == "auto" or mechanisms == {one.mechanism}
+        assert one.request.mechanism == "auto" or mechanisms == {one.request.mechanism}
         rings = {ring.depth for loop in plan.loops for ring in loop.rings if ring.requested}
-        assert rings == {one.depth}
+        assert rings == {one.request.depth}
 
 
 @pytest.mark.parametrize("key", ["", "mma/tma", "mma/tma 1x2x3", "mma/tma 1x2x3 d1 q7"])
@@ -71,6 +74,6 @@ def test_a_key_that_names_nothing_is_refused(key) -> None:
 
 
 def test_a_family_is_everything_but_the_depth() -> None:
-    one = LogCandidate("wgmma", "tma", 128, 128, 64, 4, persistent=132)
+    one = candidate("wgmma/tma 128x128x64 d4 c132")
     assert one.family == candidate("wgmma/tma 128x128x64 d3 c132").family
     assert one.family != candidate("wgmma/tma 128x128x64 d4").family

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.cli import main
-from pipeliner.logs import SHIPPED
+from pipeliner.records.log import SHIPPED
 from pipeliner.targets import gpu
 from tests.refusals import told
 

@@ -8,30 +8,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.bench.suites import suite
-from pipeliner.logs import SHIPPED, Entry, by_workload, candidate, read_log
 from pipeliner.logs.regret import DRAWN, parts, regret, scores, spearman, summary
 from pipeliner.logs.rules import Rule
+from pipeliner.records.candidate import Candidate
+from pipeliner.records.log import SHIPPED
+from pipeliner.schedules import Gemm
+from pipeliner.schedules.suites import named, suite
+
+from .made import candidate
+
+SPEC = named("sq1024", "float16")
 
 
 @dataclass(frozen=True)
 class Timed:
     """What a case is to the scores: a name, a time and a prediction."""
 
-    entry: Entry
+    candidate: Candidate
+    us: float
+    again: float
     predicted: float
+    spec: Gemm = SPEC
 
     @property
-    def candidate(self):
-        return self.entry.candidate
+    def best_us(self):
+        return self.again or self.us
+
+    @property
+    def depth(self):
+        return self.candidate.request.depth
 
     @property
     def family(self):
-        return self.entry.candidate.family
+        return self.candidate.family
 
 
 def timed(key, us, predicted, again=0.0):
-    return Timed(Entry("sq1024", "float16", candidate(key), us=us, again=again), predicted)
+    return Timed(candidate(key), us, again, predicted)
 
 
 FOUND = [
@@ -42,9 +55,9 @@ FOUND = [
     timed("mma/cp_async 128x64x32 d4", 15.0, 20.0),
     timed("simt/cp_async 64x64x8 d2", 90.0, 40.0),
 ]
-DEEPEST = Rule("deepest", lambda family: (max(case.candidate.depth for case in family),))
+DEEPEST = Rule("deepest", lambda family: (max(case.depth for case in family),))
 PREDICTED = Rule("predicted", DEEPEST.depths, lambda case: case.predicted, ranks_depths=True)
-BLIND = Rule("blind", DEEPEST.depths, lambda case: -case.candidate.m)
+BLIND = Rule("blind", DEEPEST.depths, lambda case: -case.candidate.tile.m)
 
 
 def test_a_depth_is_compared_with_the_best_of_its_tile():
@@ -73,7 +86,7 @@ def test_a_rule_that_is_blind_to_depth_has_one_candidate_a_tile():
 
 
 def test_a_rule_is_asked_only_for_what_it_applies_to():
-    simt = replace(BLIND, applies=lambda case: case.candidate.instruction == "simt")
+    simt = replace(BLIND, applies=lambda case: case.candidate.request.instruction == "simt")
     assert scores(FOUND, simt).first == pytest.approx(90 / 10)
     assert scores(FOUND, replace(BLIND, applies=lambda case: False)).first is None
 
@@ -109,7 +122,9 @@ def test_halves_are_drawn_the_same_whatever_the_order():
 
 
 def test_what_is_added_to_the_log_is_held_out():
-    shipped = list(by_workload(read_log(SHIPPED["h100"])))
+    lines = SHIPPED["h100"].read_text().splitlines()
+    rows = [line.split(",") for line in lines if line[0] != "#"][1:]
+    shipped = {(label, dtype) for label, dtype, *_ in rows}
     before, after = parts(sorted(DRAWN)), parts([*shipped, ("longk", "bfloat16"), ("a", "b")])
     fitted = {group for group, part in before.items() if part == "fitted"}
     assert len(fitted) == 9

@@ -9,14 +9,16 @@ import pytest
 
 from pipeliner.cli import main
 from pipeliner.commands.lab.replay import replayed
-from pipeliner.logs import SHIPPED, Entry, candidate
 from pipeliner.logs.cases import cases
 from pipeliner.logs.replay import replay, shares
 from pipeliner.machine import H100
 from pipeliner.records.candidate import Candidate
+from pipeliner.records.log import SHIPPED
 from pipeliner.schedules import GemmTile
 from pipeliner.tuning.space import Point
 from tests.refusals import told
+
+from .made import record
 
 FLOORS = {16: 0.98, 64: 0.995}
 """Geometric means over all workloads, and of the half that nothing was fitted to."""
@@ -49,8 +51,8 @@ def test_what_is_under_way_is_chosen_before_anything_is_known() -> None:
 def test_a_share_is_of_the_best_in_the_log() -> None:
     keys = [f"wgmma/tma 128x128x64 d{depth}" for depth in (1, 2, 3, 4)]
     us = (40.0, 20.0, 10.0, 12.0)
-    entries = [Entry("sq1024", "float16", candidate(key), us=time) for key, time in zip(keys, us)]
-    (found,) = cases(entries, H100).values()
+    records = [record(key, time) for key, time in zip(keys, us)]
+    (found,) = cases(records, H100).values()
     first = min(range(4), key=lambda at: found[at].plan.predicted_us)
     assert shares(found, (1, 4)) == pytest.approx((10.0 / us[first], 1.0))
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.logs import Entry, candidate
 from pipeliner.logs.cases import cases
 from pipeliner.logs.rules import RULES, alcop, deep_gemm, triton
 from pipeliner.machine import H100
+
+from .made import record
 
 BY_NAME = {rule.name.split(":")[0].split(",")[0]: rule for rule in RULES}
 SIMPLE = "mma/cp_async 128x128x32 d"
 
 
 def of(*keys, workload="sq4096"):
-    entries = [Entry(workload, "float16", candidate(key), us=1.0) for key in keys]
-    return next(iter(cases(entries, H100).values()))
+    records = [record(key, 1.0, workload) for key in keys]
+    return next(iter(cases(records, H100).values()))
 
 
 FAMILY = of(*(f"{SIMPLE}{depth}" for depth in (1, 2, 3, 4, 5, 6)))

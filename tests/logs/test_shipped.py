@@ -12,11 +12,11 @@ import pytest
 
 from pipeliner.cli import main, parser
 from pipeliner.commands.lab import regret
-from pipeliner.errors import WorkloadError
-from pipeliner.logs import LIMIT, SHIPPED, Entry, by_workload, candidate, noise, read_log
-from pipeliner.logs.cases import cases
+from pipeliner.logs import LIMIT, by_workload, noise
 from pipeliner.machine import H100
-from tests.refusals import refused, told
+from pipeliner.records.candidate import Candidate, workload_of
+from pipeliner.records.log import SHIPPED, read_log
+from tests.refusals import told
 
 FLOORS = {
     "fitted": {
@@ -122,14 +122,15 @@ def test_tiles_are_nearer_to_the_best_than_others_rankings(judged, part, other):
 
 
 def test_the_log_is_of_a_declared_grid():
-    entries = read_log(SHIPPED["h100"])
-    found = by_workload(entries)
+    records = read_log(SHIPPED["h100"], H100)
+    found = by_workload(records)
     assert len(found) == 46
-    assert {dtype for _, dtype in found} == {"float16", "float32"}
+    assert {workload_of(key).types.dtype for key in found} == {"float16", "float32"}
     assert max(map(len, found.values())) <= LIMIT
-    ways = {(one.candidate.instruction, one.candidate.mechanism) for one in entries}
+    requests = {Candidate.from_json(one.candidate).request for one in records}
+    ways = {(one.instruction, one.mechanism) for one in requests}
     assert len(ways) >= 6
-    assert 0 < noise(entries) < 0.02
+    assert 0 < noise(records) < 0.02
     assert SHIPPED["h100"].stat().st_size < 400_000
 
 
@@ -152,9 +153,3 @@ def test_the_command_prints_tables(capsys, tmp_path):
 def test_a_gpu_without_a_log_needs_one(capsys):
     assert main(["regret", "--target", "a100"]) == 1
     told(capsys.readouterr().err, "option.log")
-
-
-def test_a_workload_of_no_suite_is_refused():
-    entry = Entry("mine", "float16", candidate("mma/cp_async 64x64x32 d2"), us=1.0)
-    with refused("log.workload", WorkloadError, value="mine"):
-        cases([entry], H100)

@@ -20,6 +20,7 @@ from pipeliner.machine import MEASURED, NAMES, MachineFile, machine_for, write_m
 from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, machine_key, versions_key, workload_key
+from pipeliner.records.log import SHIPPED
 from pipeliner.report import charts, report
 from pipeliner.report.figures import Row, bytes_of, peak_flops
 from pipeliner.schedules import Gemm, GemmTile, conv2d
@@ -390,3 +391,29 @@ def test_a_browser_draws_it_and_nothing_hangs_over(page, tmp_path, width):
     assert found["content"] <= found["window"]
     assert found["drawn"] == found["images"] == 2
     assert found["height"] > 1500
+
+
+def test_a_log_is_reported_as_records_are(tmp_path, capsys):
+    """Its times are those of the log, predicted times today's model's."""
+    log, path = tmp_path / "log.csv", tmp_path / "report.html"
+    lines = SHIPPED["h100"].read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if line.startswith(("#", "decode16,float16"))))
+    assert cli.main(["report", "--log", str(log), "--kernels", "0", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+    text = " ".join("".join(Outline(path.read_text()).text).split())
+    for words in ("decode16", "Predicted against measured on h100", "NVIDIA H100 80GB HBM3"):
+        assert words in text, words
+    assert "measured on 1970" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--target", "h100"], "option.log_target"),
+        (["--log", "--db", "r.sqlite"], "option.log_db"),
+        (["--log", "--target", "a100"], "option.log"),
+    ],
+)
+def test_a_log_that_is_not_there_is_said(capsys, options, code):
+    assert cli.main(["report", *options]) == 1
+    told(capsys.readouterr().err, code)

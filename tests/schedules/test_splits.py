@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeliner
-from pipeliner.bench.suites import suite
 from pipeliner.diagnostics import Reason, each_of
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import A100, H100
@@ -16,6 +15,7 @@ from pipeliner.passes.ir.kernels import kernels_of
 from pipeliner.passes.recognise.elementwise import elementwise_info
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.choice import default_tile
+from pipeliner.schedules.suites import suite
 from pipeliner.schedules.workloads import MAX_SPLITS, reduction_tiles
 from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, the

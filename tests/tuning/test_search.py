@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeliner.bench.suites import suite
 from pipeliner.machine import H100, machine_for
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import Candidate
 from pipeliner.schedules import ConvTile, Gemm, conv2d
+from pipeliner.schedules.suites import suite
 from pipeliner.tuning.search import Search
 from pipeliner.tuning.space import Point, point_of, space
 

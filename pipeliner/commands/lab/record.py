@@ -27,7 +27,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{HELP}. The grid is declared, not chosen by the model, which `pipeliner regret` judges "
         "by the log. What the log has already is not measured again."
     )
-    parser.add_argument("--log", required=True, metavar="FILE", help="the log to begin or go on")
+    parser.add_argument(
+        "--log",
+        required=True,
+        metavar="FILE",
+        help="the log to begin or go on; FILE.sqlite: records, with every sample",
+    )
     parser.add_argument("--suite", choices=(*SUITES, "other"), help="default: gemm, conv")
     parser.add_argument("--dtype", choices=DTYPES, help="default: both")
     parser.add_argument(
@@ -55,11 +60,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     with console.progress("loading TVM"):
+        from ...records.names import name_of
         from ...targets import accelerated, cuda_target
 
     for job in _jobs(args, accelerated(cuda_target(args.target))):
         for one in job.candidates:
-            print(f"{job.label} {job.spec.dtype} {one.key}")
+            print(f"{job.label} {job.spec.dtype} {name_of(one, job.spec, job.machine)}")
     return 0
 
 
@@ -83,8 +89,8 @@ def _measure(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace, target: object) -> list[Job]:
-    from ...bench.suites import suite
     from ...logs.recorder import jobs_for
+    from ...schedules.suites import suite
 
     names = [name for name in args.only.split(",") if name]
     found: list[Job] = []

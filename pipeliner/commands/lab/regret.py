@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "workloads, left over by a seeded draw, are never fitted to; those of suite other were "
         "measured last. Needs no GPU."
     )
-    parser.add_argument("--log", metavar="FILE", help="of `pipeliner record` (default: shipped)")
+    parser.add_argument(
+        "--log", metavar="FILE", help="of `pipeliner record` or of records (default: shipped)"
+    )
     parser.add_argument("--target", default="h100", help="the GPU that was measured")
     parser.add_argument("--machine", metavar="FILE", help="predict by this machine file")
     parser.add_argument("--json", action="store_true", help="everything, workload by workload")
@@ -44,21 +46,22 @@ def run(args: argparse.Namespace) -> int:
 
 def judged(args: argparse.Namespace) -> dict[str, Any]:
     """Every rule by the log that ``args`` names: what ``--json`` prints."""
-    from ...logs import SHIPPED, noise, read_log
+    from ...logs import noise
     from ...logs.cases import cases
     from ...logs.published import TABLES, compare
     from ...logs.regret import PARTS, parts, scores, summary
     from ...logs.rules import RULES
     from ...machine import machine_for, read_machine
+    from ...records.log import SHIPPED, read_any
     from ...targets import accelerated, cuda_target
 
     if args.log is None and args.target not in SHIPPED:
         raise WorkloadError("option.log", known=tuple(SHIPPED))
-    entries = read_log(Path(args.log) if args.log else SHIPPED[args.target])
     machine = machine_for(accelerated(cuda_target(args.target)))
+    records = read_any(Path(args.log) if args.log else SHIPPED[args.target], machine)
     if args.machine:
         machine = read_machine(Path(args.machine)).machine
-    timed = cases(entries, machine)
+    timed = cases(records, machine)
     if not timed:
         raise WorkloadError("command.log_without_time", log=args.log or args.target)
     part = parts(timed)
@@ -76,7 +79,7 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "machine": machine.name,
         "candidates": sum(map(len, timed.values())),
-        "noise": noise(entries),
+        "noise": noise(records),
         "rules": {name: _plain(rule, workloads[name]) for name, rule in rules.items()},
         "published": [
             {**_rounded(each), "difference": round(each.difference, 4)} for each in compared

@@ -20,7 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{HELP}: the speed of the best of so many trials beside the best in the log, workload by "
         "workload, with as many trials under way as on a machine of 16 cores. Needs no GPU."
     )
-    parser.add_argument("--log", metavar="FILE", help="of `pipeliner record` (default: shipped)")
+    parser.add_argument(
+        "--log", metavar="FILE", help="of `pipeliner record` or of records (default: shipped)"
+    )
     parser.add_argument("--target", default="h100", help="the GPU that was measured")
     parser.add_argument("--json", action="store_true", help="everything, as one JSON object")
 
@@ -48,17 +50,17 @@ def run(args: argparse.Namespace) -> int:
 
 def replayed(args: argparse.Namespace) -> dict[str, Any]:
     """What ``--json`` prints: the shares of each workload, and their geometric means."""
-    from ...logs import SHIPPED, read_log
     from ...logs.cases import cases
     from ...logs.regret import parts
     from ...logs.replay import TRIALS, shares
     from ...machine import machine_for
+    from ...records.log import SHIPPED, read_any
     from ...targets import accelerated, cuda_target
 
     if args.log is None and args.target not in SHIPPED:
         raise WorkloadError("option.log", known=tuple(SHIPPED))
     machine = machine_for(accelerated(cuda_target(args.target)))
-    timed = cases(read_log(Path(args.log) if args.log else SHIPPED[args.target]), machine)
+    timed = cases(read_any(Path(args.log) if args.log else SHIPPED[args.target], machine), machine)
     if not timed:
         raise WorkloadError("command.log_without_time", log=args.log or args.target)
     part = parts(timed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Final
 
 from ... import knobs
@@ -15,11 +16,22 @@ HELP: Final = "make one self-contained HTML page of what was tuned and measured"
 
 OUTPUT: Final = "report.html"
 KERNELS: Final = 24
+TARGET: Final = "h100"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")
+    parser.add_argument(
+        "--log",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="a log of `pipeliner record` in place of records (without FILE: the one that ships)",
+    )
+    parser.add_argument(
+        "--target", metavar="GPU", help=f"with --log: the GPU that was measured (default: {TARGET})"
+    )
     parser.add_argument(
         "-o", "--output", metavar="FILE", default=OUTPUT, help=f"the page (default: {OUTPUT})"
     )
@@ -45,16 +57,28 @@ def run(args: argparse.Namespace) -> int:
         raise WorkloadError("option.png")
     if args.kernels < 0:
         raise WorkloadError("option.least", option="kernels", least=0, value=args.kernels)
+    if args.log is None and args.target is not None:
+        raise WorkloadError("option.log_target")
+    if args.log is not None and args.db is not None:
+        raise WorkloadError("option.log_db")
     with console.progress("making the page"):
+        from ...records.log import SHIPPED, is_store
         from ...report import report
 
+        target = args.target or TARGET
+        source = args.db or knobs.records() or DB
+        if args.log is not None:
+            if not args.log and target not in SHIPPED:
+                raise WorkloadError("option.log", known=tuple(SHIPPED))
+            source = args.log or SHIPPED[target]
         written = report(
-            args.db or knobs.records() or DB,
+            source,
             args.output,
             plots=args.plots,
             png=args.png,
             kernels=args.kernels,
             machine=args.machine,
+            log=target if args.log is not None and not is_store(Path(source)) else "",
         )
     print("\n".join(map(str, written)))
     print("1 file" if len(written) == 1 else f"{len(written)} files", file=sys.stderr)

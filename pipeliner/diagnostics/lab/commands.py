@@ -47,6 +47,8 @@ SENTENCES: Final = {
     "option.persistent": (
         "cannot launch '{workload}' on {count:count persistent CTA}: its tile is no matmul's"
     ),
+    "option.log_db": "cannot report --db and --log at once",
+    "option.log_target": "cannot use --target without --log: records say which GPU it was",
     "option.log": "expected --log: the library has only the logs of {known:or}",
     "option.tile": (
         "cannot use tile {m}x{n}x{k}: a slot of both operands takes {bytes} bytes of shared "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Final
 
 from ..errors import WorkloadError
-from ..schedules import Gemm, conv2d
-from ..schedules.workloads import Spec
+from .workloads import Gemm, Spec, conv2d
 
 GEMMS: Final[Mapping[str, tuple[int, int, int]]] = {
     "sq1024": (1024, 1024, 1024),
@@ -75,6 +75,25 @@ def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
     if name == OTHER:
         return {**_gemms(OTHER_GEMMS, dtype), **_convs(OTHER_CONVS, dtype)}
     raise WorkloadError("bench.suite", choices=NAMES, value=name)
+
+
+def named(label: str, dtype: str) -> Spec:
+    """The workload that ``label`` names in one type; WorkloadError: no suite has one."""
+    for name in NAMES:
+        specs = suite(name, dtype)
+        if label in specs:
+            return specs[label]
+    raise WorkloadError("log.workload", suites=NAMES, value=label)
+
+
+def label_of(spec: Spec) -> str | None:
+    """The name of a workload in its suite; None: no suite has it."""
+    return _labels(spec.types.dtype).get(spec)
+
+
+@functools.cache
+def _labels(dtype: str) -> dict[Spec, str]:
+    return {spec: label for name in NAMES for label, spec in suite(name, dtype).items()}
 
 
 def _gemms(sizes: Mapping[str, tuple[int, int, int]], dtype: str) -> dict[str, Spec]:
