@@ -206,6 +206,7 @@ def test_in_a_module_it_comes_back_as_it_is_and_says_so_where_it_is_asked() -> N
 
 
 @pytest.mark.parametrize(("target", "splits"), [("a100", 1), ("h100", 2)])
+@pytest.mark.part(2)
 def test_what_is_emulated_is_what_was_compiled(target: str, splits: int) -> None:
     gemm, tile = Gemm(128, 128, 512), GemmTile(64, 64, 64, splits=splits)
     kernel = pipeliner.build(schedule_gemm(gemm, tile), target)

@@ -29,7 +29,7 @@ def test_a_convolution_is_planned(capsys):
     assert "zero-filled" in out
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("argv", "name"),
     [

@@ -199,6 +199,7 @@ def test_tolerances_that_are_none() -> None:
         ("a100", {"instruction": "simt"}),
     ],
 )
+@pytest.mark.part(3)
 def test_against_itself_not_pipelined_every_bit_is_equal(
     target: str, options: dict[str, Any]
 ) -> None:

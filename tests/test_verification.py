@@ -130,6 +130,7 @@ def test_small_integers_must_be_equal(kernel: Any) -> None:
         ("tirx.ptx.cp_async_commit_group", "read-before-arrival"),
     ],
 )
+@pytest.mark.part(3)
 def test_a_kernel_without_one_of_its_synchronisations(
     kernel: Any, operation: str, kind: str
 ) -> None:

@@ -32,6 +32,7 @@ def of_gemm(gemm, target, machine, tile=None, **options):
 
 
 @pytest.mark.parametrize(("target", "machine"), [("a100", A100), ("h100", H100)])
+@pytest.mark.part(2)
 def test_the_chosen_tile_is_the_default_one_and_among_the_fastest(target, machine):
     tile, found = of_gemm(Gemm(1024, 1024, 1024), target, machine)
     (chosen,) = [option for option in found.tiles if option.chosen]
@@ -64,6 +65,7 @@ def test_depths_and_candidates_mark_what_the_plan_has():
     [(Gemm(1024, 1000, 2048), "tile.same_time"), (Gemm(256, 256, 65536), "tile.same_wave")],
     ids=str,
 )
+@pytest.mark.part(2)
 def test_a_tile_that_is_not_the_fastest_says_by_which_tie_break_it_is_taken(gemm, code):
     _, found = of_gemm(gemm, "h100", H100)
     (chosen,) = [option for option in found.tiles if option.chosen]

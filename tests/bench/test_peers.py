@@ -33,6 +33,7 @@ from .. import fake_torch
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
+@pytest.mark.part(3)
 def test_our_contender_compiles(spec, tile: str) -> None:
     problem = bench.contenders(spec, cuda_target("h100"), Request(), plain=False, peers=())
     kernel, detail = problem.contenders[0].make()
@@ -50,6 +51,7 @@ def test_a_tile_of_another_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.part(3)
 def test_the_simt_peer_is_right(stages: int) -> None:
     gemm = Gemm(128, 128, 32, dtype="fp32", layout="NN")
     kernel = peers.stock_simt(gemm, cuda_target("a100"), stages)

@@ -91,7 +91,7 @@ def test_result_is_right_when_copies_land_early(case: Case) -> None:
     assert_right(emulation, truth, case.tolerance)
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.nvcc
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 @pytest.mark.parametrize("case", [c for c in CASES if c.nvcc], ids=lambda case: case.name)

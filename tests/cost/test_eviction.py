@@ -61,6 +61,7 @@ def evicted(copies: tuple[CopyPlan, ...]) -> str:
 
 
 @pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
+@pytest.mark.part(3)
 def test_what_is_read_once_is_let_go_of(
     gemm: Gemm, tile: GemmTile | None, machine: Machine, wanted: str
 ) -> None:
@@ -80,6 +81,7 @@ def found_in(gemm: Gemm, tile: GemmTile, machine: Machine) -> KernelInfo:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
+@pytest.mark.part(3)
 def test_the_closed_form_tells_it_as_the_kernel_does(
     gemm: Gemm, tile: GemmTile | None, machine: Machine, wanted: str
 ) -> None:
@@ -157,6 +159,7 @@ def test_cp_async_is_told_nothing(instruction, mechanism, eviction):
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_tool("nvdisasm") is None, reason="needs nvdisasm")
 @pytest.mark.parametrize("instruction", ["mma", "wgmma"])
+@pytest.mark.part(2)
 def test_no_copy_reads_registers_that_nothing_set(instruction):
     """Descriptors are pairs of uniform registers, from an even one; an odd one never ran."""
     gemm, tile = (

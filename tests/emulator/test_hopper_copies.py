@@ -172,6 +172,7 @@ def reloaded(fence: bool = True, release: bool = True) -> Any:
 
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.part(3)
 def test_reads_before_a_bulk_load_into_the_same_bytes_need_a_proxy_fence(order, timing):
     a = np.arange(2 * WARP, dtype=np.float32).reshape(2, WARP)
     result = run(reloaded(), a, np.zeros_like(a), order=order, timing=timing)

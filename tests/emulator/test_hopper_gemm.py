@@ -45,6 +45,7 @@ def kinds(result: Emulation) -> set[str]:
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.part(3)
 def test_the_product_is_right_in_every_order_and_timing(timing, order):
     assert_right(BASE, timing=timing, order=order, seed=3)
 
@@ -59,7 +60,7 @@ FORMS = [
 
 
 @pytest.mark.slow
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("number", range(len(FORMS)))
 def test_every_trip_count_depth_and_cluster(number):
     timing, order = TIMINGS[number % 3], ORDERS[number % 4]
@@ -125,7 +126,7 @@ def test_every_synchronising_statement_has_a_mutant():
     assert len(mutants.names(lowered(BASE), synchronises)) == len(WITHOUT)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("timing", ["late", "early"])
 @pytest.mark.parametrize("number", range(len(WITHOUT)))
@@ -157,7 +158,7 @@ WRONG = [
 
 
 @pytest.mark.slow
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("timing", ["late", "early"])
 @pytest.mark.parametrize(("change", "kind"), WRONG, ids=[str(change) for change, _ in WRONG])
 def test_no_count_parity_slot_or_mask_can_be_wrong(change, kind, timing):

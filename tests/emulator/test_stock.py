@@ -126,6 +126,7 @@ def test_simt_matmul(stages, asynchronous, timing):
 
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("stages", [3, 4])
+@pytest.mark.part(3)
 def test_interleaved_producers_are_read_before_they_arrive(stages, timing):
     """The stock prologue commits A and B as one group, its loop as two: the first waits are weak."""
     a, b, c = operands(64, 64, 64)

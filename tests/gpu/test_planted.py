@@ -11,7 +11,7 @@ from .planted import CROSSING, DEFECTS, planted, whole
 SHOWS = {"barrier": "__syncthreads()", "wait": "wait_group", "slot": "buf_dyn_shmem"}
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("name", "kind"), DEFECTS)
 def test_the_cuda_differs_where_the_defect_is(name: str, kind: str) -> None:
     before = whole(name, "sm_90").cuda.splitlines()
@@ -22,6 +22,7 @@ def test_the_cuda_differs_where_the_defect_is(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", CROSSING)
+@pytest.mark.part(2)
 def test_a_proxy_fence_left_out_is_all_that_differs(name: str) -> None:
     """The emulator objects to nothing but the fence that is missing."""
     before = whole(name, "sm_90a").cuda.splitlines()

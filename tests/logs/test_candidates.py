@@ -19,7 +19,7 @@ from tests.refusals import refused
 from .made import candidate
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("kind", ["gemm", "conv"])
 def test_every_workload_has_a_grid_of_at_most_so_many(kind, dtype) -> None:
@@ -53,6 +53,7 @@ def test_every_way_to_multiply_and_to_copy_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["sq1024", "rn50_3x3_14", "rn50_stem"])
+@pytest.mark.part(3)
 def test_what_is_asked_for_is_what_is_planned(name) -> None:
     spec = {**suite("gemm"), **suite("conv")}[name]
     target = cuda_target("sm_90a")

@@ -65,6 +65,7 @@ def found():
 
 
 @pytest.mark.parametrize("trials", FLOORS)
+@pytest.mark.part(2)
 def test_the_best_of_the_shipped_log_is_soon_found(found, trials) -> None:
     at = found["trials"].index(trials)
     assert len(found["workloads"]) >= 19

@@ -64,6 +64,7 @@ def judged():
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.part(3)
 def test_choices_are_near_the_best_measured(judged, part):
     ours, floors = judged["rules"]["pipeliner"][part], FLOORS[part]
     assert ours["workloads"] >= 9
@@ -72,6 +73,7 @@ def test_choices_are_near_the_best_measured(judged, part):
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.part(3)
 def test_what_ptxas_made_of_a_tile_corrects_its_depth(judged, part):
     before, after = (
         judged["rules"][name][part] for name in ("pipeliner", "pipeliner, once compiled")

@@ -64,6 +64,7 @@ def carried(X: T.Buffer((2, 16, 64), "float32"), Y: T.Buffer((2, 16, 64), "float
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["a100", "h100"])
+@pytest.mark.part(2)
 def test_the_kernel_is_that_of_blocks(target: str) -> None:
     mine, theirs = (pipeliner.build(func, target) for func in (by_statements, by_blocks))
     assert mine.plan.pipelined

@@ -112,6 +112,7 @@ def test_behind_a_matmul_it_has_its_threads(target: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["a100", "h100"])
+@pytest.mark.part(2)
 def test_its_missing_barriers_are_seen(target: str) -> None:
     kernel = pipeliner.build(behind_a_matmul, target)
     told = kernel.cuda.rsplit("__global__", 1)[1]

@@ -155,11 +155,12 @@ def _at(expr: Any, thread: int) -> int | None:
         (Gemm(1, 1, 1, dtype="fp32"), GemmTile(32, 32, 8)),
     ],
 )
+@pytest.mark.part(3)
 def test_ragged_edges(gemm: Gemm, tile: GemmTile) -> None:
     run(gemm, tile, m=77 if gemm.m is None else None, depth=2)
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cp_async", "register", "direct"])
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
@@ -291,6 +292,7 @@ def test_a_tile_that_nothing_reads_is_not_copied_asynchronously() -> None:
 
 
 @pytest.mark.parametrize(("k", "instruction"), [(48, "cp.async.cg"), (40, "cp.async.ca")])
+@pytest.mark.part(2)
 def test_rows_that_share_a_sector_go_through_l1(k: int, instruction: str) -> None:
     """40 elements of float16 are 2.5 sectors, 48 are 3."""
     kernel = pipeliner.build(

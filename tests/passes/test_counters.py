@@ -74,6 +74,7 @@ def ahead(depth: int, offsets: list[int], step: int = 1) -> Callable[[Any, Any],
 
 @pytest.mark.parametrize("start", [0, 1, 5])
 @pytest.mark.parametrize("depth", [3, 5, 6, 7])
+@pytest.mark.part(3)
 def test_counted_slots_are_the_remainders(depth: int, start: int) -> None:
     func = writer(ahead(depth, [0, 1, depth - 1, depth + 2]), start)
     rolled = roll_counters(func)

@@ -44,7 +44,7 @@ def both(gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]) -> tu
     return plain, pipeliner.build(schedule, target, plan=replace(plain.plan, copies=copies))
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES, ids=str)
 def test_same_kernel_but_for_the_hint(

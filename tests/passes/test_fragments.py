@@ -84,6 +84,7 @@ def fused(
 
 
 @pytest.mark.parametrize("instruction", ["mma", "simt"])
+@pytest.mark.part(2)
 def test_a_fused_epilogue_runs_on_the_registers(instruction: Any) -> None:
     gemm = Gemm(70, 72, 64)
     func = scheduled(gemm, GemmTile(64, 64, 32), fused)

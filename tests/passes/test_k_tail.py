@@ -38,7 +38,7 @@ def test_what_is_not_known_is_the_whole_tile() -> None:
     assert k_last(Gemm(64, 64, 1000), GemmTile(32, 32, 32, splits=2)) == 32
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "k", "depth"),

@@ -74,7 +74,7 @@ def is_synchronising(call: Any) -> bool:
     return name == "tirx.tvm_storage_sync" or "commit_group" in name or "wait_group" in name
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_cuda_is_the_same_without_origins(name: str) -> None:

@@ -44,6 +44,7 @@ def bodies(cuda: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
+@pytest.mark.part(3)
 def test_right_and_every_wait_is_needed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -59,6 +60,7 @@ def test_right_and_every_wait_is_needed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
+@pytest.mark.part(3)
 def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
     kernel = built(gemm, tile, **options)
     found = bodies(kernel.cuda)
@@ -82,7 +84,7 @@ def test_one_thread_of_the_producer_lets_the_next_one_in() -> None:
     assert "threadIdx.x) == 256" in around[-1]
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_no_load_is_moved_before_the_wait(
@@ -111,6 +113,7 @@ def test_no_load_is_moved_before_the_wait(
         ("h100", GemmTile(16, 64, 64), {}),
     ],
 )
+@pytest.mark.part(3)
 def test_in_order_elsewhere(target: str, tile: GemmTile, options: dict[str, Any]) -> None:
     kernel = built(SPLIT[0], tile, target, **options)
     assert kernel.plan.launch == LaunchPlan()

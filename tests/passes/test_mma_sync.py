@@ -22,7 +22,7 @@ from .tiles import byte_addresses, calls, conflicts, mapped, ops, run, scheduled
 MATMUL = "matmul_update_o"
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("dtype", "accumulator", "k"),
@@ -43,6 +43,7 @@ def test_every_type_and_layout(dtype: str, accumulator: str, k: int, layout: str
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(16, 8, 16), (48, 40, 48), (32, 24, 80), (128, 96, 32), (64, 32, 16)]
 )
+@pytest.mark.part(3)
 def test_tiles_of_odd_shape(m: int, n: int, k: int, layout: str) -> None:
     run(Gemm(m, n, 2 * k, layout=layout), GemmTile(m, n, k), depth=1)
 

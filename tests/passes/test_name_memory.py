@@ -204,7 +204,7 @@ SHARED = {
 }
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"depth": 1}, {"depth": 3}], ids=str)
 @pytest.mark.parametrize("inside", [True, False])

@@ -12,6 +12,7 @@ from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("mechanism", ["direct", "register"])
+@pytest.mark.part(2)
 def test_masked_copies_of_bytes_compile(mechanism: str) -> None:
     schedule = schedule_gemm(Gemm(40, 11, 96, dtype="int8"), GemmTile(32, 8, 32))
     kernel = pipeliner.build(pipeliner.pipeline(schedule, "sm_80", depth=2, mechanism=mechanism))

@@ -60,7 +60,7 @@ def _branches(body: Any) -> list[Any]:
     return [node for node in found if node.else_case is not None]
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("tile", "options", "hgmma"),

@@ -37,7 +37,7 @@ def compiled(functions: dict[str, object], target: str) -> str:
     return str(built.mod.imports[0].inspect_source())
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target"),
@@ -64,7 +64,7 @@ def test_it_is_right_and_says_what_one_thread_makes(name: str, target: str) -> N
     assert kernel.plan.threads == 1 if alone else kernel.plan.threads >= 128
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("name", ["whole sum", "histogram", "argmax", "a second kernel"])
 def test_a_plan_that_is_handed_back_is_obeyed(name: str) -> None:
     func = PROGRAMS[name].func

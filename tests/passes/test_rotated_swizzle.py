@@ -83,7 +83,7 @@ def test_neither_ldmatrix_nor_copies_have_bank_conflicts(layout: str, k: int) ->
             assert conflicts(byte_addresses(func, shared_load(call)), 16) == 0
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("dtype", "k", "size"), [("float16", 64, 8), ("bfloat16", 128, 8), ("tf32", 32, 4)]

@@ -70,7 +70,7 @@ def test_kernels_that_declare_alike_share_a_name() -> None:
     assert declarations(cuda(tvm.IRModule(alike))) == {"buf_dyn_shmem_ptr": {("half", "64")}}
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("types", list(itertools.permutations(("float16", "float32", "uint8"))))
 def test_kernels_of_any_types_compile_in_any_order(types: tuple[str, ...]) -> None:

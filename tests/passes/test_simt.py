@@ -50,7 +50,7 @@ def vectors(stmt: Any) -> list[tuple[Any, int]]:
     return found
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
@@ -61,6 +61,7 @@ def test_every_type_and_layout(dtype: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("thread_tile", [(8, 8), (8, 16), (4, 8), (2, 4), (1, 4), (3, 5)])
+@pytest.mark.part(3)
 def test_thread_tiles(thread_tile: tuple[int, int]) -> None:
     rows, columns = 8 * thread_tile[0], 4 * thread_tile[1]
     tile = GemmTile(rows, columns, 8, warps=(1, 1), thread_tile=thread_tile)

@@ -101,6 +101,7 @@ def test_iterations_that_touch_bytes_of_their_own_are_shared_out() -> None:
         (64, "S[j * 2] = T.cast(V[j + 128], 'int16')", "S[j] = T.cast(V[j * 2], 'int16')"),
     ],
 )
+@pytest.mark.part(3)
 def test_iterations_that_meet_in_a_byte_are_one_threads(extent: int, line: str, twin: str) -> None:
     kernel = pipeliner.build(
         of_lines(*LOAD, f"for j in range({extent}):", f"    {line}", *STORE), "a100"

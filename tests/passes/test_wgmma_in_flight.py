@@ -90,7 +90,7 @@ def test_what_waits_within_a_step_stays_in_none(gemm: Gemm, options: dict[str, A
     assert STAYS not in plan.loops[0].reasons
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "depth", "epilogue"),
@@ -120,7 +120,7 @@ def test_one_in_flight_is_right_for_every_trip_count(dtype: str, depth: int, epi
         assert verdict.ok, (steps, verdict.worst, verdict.hazards)
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_one_in_flight_under_a_convolution(
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("tiles", [1, 3])

@@ -49,6 +49,7 @@ def is_wide(kernel: Any) -> bool:
         ("v100", "float16", GemmTile(64, 64, 16)),  # registers, mma.sync of another shape
     ],
 )
+@pytest.mark.part(3)
 def test_the_first_and_last_tile_of_a_gemm(target: str, dtype: str, tile: GemmTile) -> None:
     """A has 2^31 elements and more, C half as many."""
     tiles = (2**31 // 128) // tile.m + 3

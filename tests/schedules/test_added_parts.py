@@ -52,6 +52,7 @@ def added(spec: Spec, tile: Any, **options: Any) -> Any:
     ],
     ids=str,
 )
+@pytest.mark.part(4)
 def test_parts_are_added_right(spec: Spec, tile: Any) -> None:
     kernel = added(spec, tile)
     (store,) = kernel.plan.stores
@@ -103,6 +104,7 @@ def test_the_plan_says_that_it_is_not_the_same_every_time_and_is_obeyed_again() 
 
 
 @pytest.mark.parametrize("reduction", ["auto", "workspace"])
+@pytest.mark.part(2)
 def test_parts_are_not_added_so_unless_that_is_asked_for(reduction: Any) -> None:
     schedule_ = schedule(Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=4))
     kernel = pipeliner.build(schedule_, "h100", reduction=reduction)

@@ -47,7 +47,7 @@ def check(spec, schedule):
     assert worst_error(spec, out.numpy(), exact, magnitude) <= 1
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.parametrize("case", CASES)
 def test_the_schedule_computes_the_convolution(case):
     spec, tile = CASES[case]
@@ -117,7 +117,7 @@ def has_boxes(info):
     return all(not copy.no_tma for copy in copies)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("case", CASES)
 def test_every_default_tile_maps(case, machine):
@@ -241,6 +241,7 @@ def test_what_is_not_depthwise_is_refused(make, code, args):
 
 
 @pytest.mark.parametrize("ctas", [None, 1, 2, 3])
+@pytest.mark.part(3)
 def test_stationary_filters_are_copied_once_for_all_tiles_of_a_cta(ctas):
     conv = conv2d(2, 6, 7, 16, 24, 3, 3, pad=1)
     tile = ConvTile(32, 24, 16, stationary=True, persistent=ctas)

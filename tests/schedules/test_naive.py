@@ -11,7 +11,7 @@ from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_every_output_is_right(layout, dtype):

@@ -92,6 +92,7 @@ def test_split_products_are_right_on_every_gpu(target):
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
+@pytest.mark.part(3)
 def test_warpgroups_multiply_parts_too(spec, tile):
     schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
     kernel = pipeliner.build(schedule(spec, tile), "h100", instruction="wgmma")

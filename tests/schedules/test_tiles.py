@@ -40,12 +40,13 @@ from .test_gemm import CASES, prefix
         (Gemm(8192, 8192, 8192, dtype="fp32", layout="NN"), (128, 256, 8)),
     ],
 )
+@pytest.mark.part(3)
 def test_the_fastest_measured_tiles_are_found(gemm, tile):
     found = default_tile(gemm, H100)
     assert (found.m, found.n, found.k) == tile
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("machine", [A100, H100, T4], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("shape", [(4096, 4096, 4096), (16, 512, 1024), (1, 1, 1), (None, 64, 53)])

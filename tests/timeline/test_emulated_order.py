@@ -19,6 +19,7 @@ from pipeliner.timeline.trace import ARRIVE, BARRIER
 
 @pytest.mark.parametrize("options", [{"epilogue": "rolled"}, {"epilogue": "clamped"}, {"depth": 2}])
 @pytest.mark.parametrize("k", [64, 96, 160])
+@pytest.mark.part(3)
 def test_the_emulator_runs_the_same_order(options, k, monkeypatch):
     """Op by op with its iteration, barriers between, to the end; what is past it counts as last."""
     gemm = Gemm(64, 64, k)

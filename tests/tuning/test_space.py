@@ -34,6 +34,7 @@ def case(request):
     return spec, target, space(spec, machine_for(target))
 
 
+@pytest.mark.part(3)
 def test_sorted_and_each_once(case):
     _, _, points = case
     times = [point.predicted_us for point in points]
@@ -100,6 +101,7 @@ def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
     assert {one.candidate.request.consumers for one in space(spec, machine)} > {"auto"}
 
 
+@pytest.mark.part(3)
 def test_points_can_be_made_and_come_to_what_was_predicted(case):
     """A sample of the space through the real passes: the closed form speaks of what they make."""
     spec, target, points = case

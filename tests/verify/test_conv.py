@@ -53,7 +53,7 @@ def slots(target):
     return 2 if target == "sm_80" else "auto"
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_convolution_is_right(case):
     spec, tile = CASES[case]
@@ -62,7 +62,7 @@ def test_every_kind_of_convolution_is_right(case):
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("case", cover(FACTORS, lambda case: case.is_legal, ConvCase), ids=str)
 def test_every_pair_of_options_computes_the_convolution(case):
     check(case.spec(), case.kernel_of())
@@ -109,7 +109,7 @@ WAYS = {"rn50 1x1": "tma", "unet": "tma (window)"}
 """How pixels come that are a box: of the matrix that they are, or of the image."""
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("name", LAYERS)
 def test_warpgroups_multiply_layers_that_a_producer_warp_copies(name):
     plan = pipeliner.plan_of(pipelined(LAYERS[name], "sm_90"))
@@ -182,7 +182,7 @@ def test_layers_keep_everything_in_registers(name, target):
     assert 0 <= used.dynamic_shared - rings - staged <= barriers
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("instruction", "opcode", "least"), [("mma", "HMMA", 32), ("wgmma", "HGMMA", 4)]
@@ -200,7 +200,7 @@ def test_no_thread_divides_in_the_steady_loop(name, instruction, opcode, least):
     assert [line for line in loop if re.search(r"\bIMAD\.HI", line)] == []
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     "spec",

@@ -25,6 +25,7 @@ def kernel_of(spec: Convolution, tile: ConvTile, **options: Any) -> Kernel:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.part(4)
 def test_pixels_are_gathered_in_im2col_mode(case: str) -> None:
     spec, tile = CASES[case]
     kernel = kernel_of(spec, tile, mechanism="tma")
@@ -62,6 +63,7 @@ def test_outputs_are_stored_as_boxes_of_rows(case: str) -> None:
     ],
     ids=["to the image's end", "within a row", "column"],
 )
+@pytest.mark.part(3)
 def test_pixels_of_one_row_are_a_box_of_the_image(forward: Conv, view: str) -> None:
     spec = ConvWeightGrad(forward)
     kernel = kernel_of(spec, ConvTile(64, 64, 32, fold=True), mechanism="tma")
@@ -128,6 +130,7 @@ UNEVEN = [
 
 
 @pytest.mark.parametrize(("spec", "tile"), UNEVEN, ids=str)
+@pytest.mark.part(3)
 def test_steps_beyond_the_last_are_gathered_from_outside(spec: Convolution, tile: ConvTile) -> None:
     kernel = kernel_of(spec, tile, mechanism="tma")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}

@@ -41,6 +41,7 @@ WEIGHTS = [
 
 
 @pytest.mark.parametrize(("gemm", "tile", "options"), WEIGHTS, ids=str)
+@pytest.mark.part(4)
 def test_weights_are_converted_on_their_way(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -71,6 +72,7 @@ def test_every_weight_is_converted_exactly(dtype: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["NT", "NN"])
+@pytest.mark.part(2)
 def test_no_mutant_of_converted_weights_survives(layout: str) -> None:
     gemm = Gemm(16, 64, 384, layout=layout, weights="int8")
     report = pipeliner.mutate(kernel_of(gemm, GemmTile(16, 64, 64), operand="auto", depth=3))
@@ -120,7 +122,7 @@ def test_other_weights_are_refused(dtype: str, weights: str) -> None:
         Gemm(16, 64, 64, dtype=dtype, weights=weights)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("layout", "loads", "each"),

@@ -76,7 +76,7 @@ def kernel_of(case: str, first: int, second: int) -> tuple[Spec, Kernel]:
     return spec, kernel
 
 
-@pytest.mark.part(5)
+@pytest.mark.part(15)
 @pytest.mark.parametrize(("case", "depths"), list(itertools.product(KERNELS, DEPTHS)))
 def test_every_pair_of_depths_is_right(case: str, depths: tuple[int, int]) -> None:
     spec, kernel = kernel_of(case, *depths)
@@ -85,6 +85,7 @@ def test_every_pair_of_depths_is_right(case: str, depths: tuple[int, int]) -> No
 
 
 @pytest.mark.parametrize("depths", [(2, 3), (3, 2), (2, 4)])
+@pytest.mark.part(3)
 def test_a_wait_leaves_the_deeper_ring_in_flight(depths: tuple[int, int]) -> None:
     """What lands for the next step alone is committed apart, and before what has more time."""
     _, kernel = kernel_of("gemm, wgmma by cp.async", *depths)
@@ -97,6 +98,7 @@ def test_a_wait_leaves_the_deeper_ring_in_flight(depths: tuple[int, int]) -> Non
 
 
 @pytest.mark.parametrize("depths", [(2, 4), (4, 2)])
+@pytest.mark.part(2)
 def test_a_producer_runs_as_far_ahead_as_each_ring_allows(depths: tuple[int, int]) -> None:
     """Its steps are as many more as the deeper ring is ahead of the other."""
     _, kernel = kernel_of("gemm, tma", *depths)
@@ -113,6 +115,7 @@ def test_a_producer_runs_as_far_ahead_as_each_ring_allows(depths: tuple[int, int
     ("case", "depths"),
     [("gemm, cp.async", (2, 3)), ("gemm, tma", (2, 4)), ("conv, wgmma by cp.async", (3, 2))],
 )
+@pytest.mark.part(3)
 def test_no_mutant_survives(case: str, depths: tuple[int, int]) -> None:
     _, kernel = kernel_of(case, *depths)
     report = pipeliner.mutate(kernel)

@@ -27,7 +27,7 @@ ILLEGAL = cover(
 )
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("case", LEGAL, ids=str)
 def test_every_pair_of_options_computes_the_product(case: Case) -> None:
     kernel = case.kernel()

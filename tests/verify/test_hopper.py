@@ -48,7 +48,7 @@ def assert_right(gemm: Gemm, kernel: Kernel, m: int | None = None, **options: An
 STEPS = (1, 2, 3, 4, 5, 6)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize(("steps", "depth"), list(itertools.product(STEPS, (1, 2, 3, 4))))
 def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
     number = steps * 4 + depth
@@ -59,7 +59,7 @@ def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
     assert_right(gemm, kernel, **options)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("k", [32, 64, 128])
@@ -81,6 +81,7 @@ def test_every_layout_and_column_block(dtype: str, layout: str, k: int) -> None:
         ((64, 40, 16), (4, 1)),
     ],
 )
+@pytest.mark.part(3)
 def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int, int]) -> None:
     gemm = Gemm(tile[0], tile[1], 3 * tile[2], dtype="bfloat16", out="float32")
     kernel = kernel_of(gemm, tile, warps=warps)
@@ -141,6 +142,7 @@ def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int]) -> None:
     ],
     ids=str,
 )
+@pytest.mark.part(3)
 def test_results_leave_by_way_of_shared_memory(
     gemm: Gemm, tile: tuple[int, int, int], ctas: int | None, slots: int
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_box_does_not_end_inside_the_result() -> None:
     ],
     ids=str,
 )
+@pytest.mark.part(3)
 def test_what_only_tensor_cores_multiply(gemm: Gemm, tile: tuple[int, int, int]) -> None:
     kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(*tile)), "h100")
     assert kernel.plan.matmuls[0].instruction.startswith("wgmma")
@@ -210,7 +213,7 @@ def test_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel, m)
 
 
-@pytest.mark.part(4)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("ctas", [1, 2, 3])
@@ -242,6 +245,7 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
     ],
     ids=str,
 )
+@pytest.mark.part(3)
 def test_clusters_share_what_is_the_same_for_neighbours(
     gemm: Gemm, ctas: int | None, cluster: int
 ) -> None:
@@ -272,6 +276,7 @@ def test_every_accumulator(dtype: str, accumulator: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("epilogue", [("bias", "relu"), ("residual",)])
+@pytest.mark.part(2)
 def test_an_epilogue_runs_on_the_accumulators(epilogue: tuple[str, ...]) -> None:
     gemm = Gemm(200, 136, 192, epilogue=epilogue)
     kernel = kernel_of(gemm, (128, 64, 64), 2)
@@ -323,7 +328,7 @@ def test_rings_of_different_depths_have_mbarriers_of_their_own() -> None:
         assert_right(gemm, kernel, timing=timing)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [(Gemm(128, 64, 384), None, 1), (Gemm(128, 128, 384), 1, 1), (Gemm(256, 64, 384), None, 2)],

@@ -66,7 +66,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_nobody_reads_lands_before_its_bytes_are_used_again(name: str, target: str) -> None:
@@ -132,6 +132,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.part(3)
 def test_what_a_copy_reads_is_overwritten_when_it_has_landed(name: str) -> None:
     target, tiles, body, trips = SOURCES[name]
     program = MemoryProgram(tiles, body, trips)

@@ -33,6 +33,7 @@ def outcome(mod: Any, arrays: Any, **options: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("how", FORMS[:3], ids=lambda how: "-".join(how.values()))
+@pytest.mark.part(3)
 def test_each_mutant_does_what_it_does_alone(how: dict[str, str]) -> None:
     kernel = gemm(4, 3, **how)
     found = mutants(kernel.lowered)

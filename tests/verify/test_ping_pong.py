@@ -34,7 +34,7 @@ def in_some_mode(number: int) -> dict[str, Any]:
     return {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
 
 
-@pytest.mark.part(4)
+@pytest.mark.part(12)
 @pytest.mark.parametrize(
     ("tiles", "steps", "depth"), list(itertools.product((2, 3, 5), (1, 2, 3, 5), (1, 2, 3, 4)))
 )
@@ -62,12 +62,13 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     ],
     ids=str,
 )
+@pytest.mark.part(4)
 def test_every_form(gemm: Gemm, ctas: int, tile: Any, options: dict[str, Any]) -> None:
     kernel = kernel_of(gemm, ctas, tile, **options)
     assert verify_workload(kernel, gemm, **modes_of(gemm)).ok
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [
@@ -114,6 +115,7 @@ def counted_kernel() -> Kernel:
 
 
 @pytest.mark.parametrize("steps", range(STEPS + 1))
+@pytest.mark.part(3)
 def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> None:
     """Also of no steps at all, where a group runs all the same."""
     rng = np.random.default_rng(0)
@@ -127,7 +129,7 @@ def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> N
         np.testing.assert_array_equal(result.outputs["C"], want)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [(Gemm(192, 64, 384), 1, 1), (Gemm(192, 128, 256), 1, 1), (Gemm(256, 128, 384), 2, 2)],

@@ -50,6 +50,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
     ],
     ids=str,
 )
+@pytest.mark.part(3)
 def test_sums_of_one_step_are_added_in_float32(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -105,6 +106,7 @@ def test_the_plan_says_so_and_is_obeyed_again() -> None:
 
 
 @pytest.mark.parametrize("accumulate", ["auto", "fast"])
+@pytest.mark.part(2)
 def test_tensor_cores_sum_all_unless_that_is_asked_for(accumulate: Any) -> None:
     kernel = kernel_of(FP8, GemmTile(128, 64, 128), accumulate=accumulate)
     assert [matmul.promoted for matmul in kernel.plan.matmuls] == [0]

@@ -44,7 +44,7 @@ def test_random_programs_do_what_they_mean() -> None:
     assert outcomes["pipelined"] >= 0.75 * outcomes.total(), outcomes
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("number", range(4))
 def test_random_programs_that_bind_no_threads_do_what_they_mean(number: int) -> None:
     outcomes = check_seed(("tiles", number), TILES)

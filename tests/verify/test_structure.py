@@ -35,6 +35,7 @@ def pipelined(gemm, target, **options):
 
 
 @pytest.mark.parametrize("name", LARGE)
+@pytest.mark.part(3)
 def test_a_steady_iteration_has_one_barrier(name: str) -> None:
     instruction = "auto" if LARGE[name].dtype == "float32" else "mma"
     plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90", instruction=instruction))
@@ -46,6 +47,7 @@ def test_a_steady_iteration_has_one_barrier(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LARGE if not name.startswith("fp32")])
+@pytest.mark.part(3)
 def test_on_hopper_roles_leave_the_steady_state_without_one(name: str) -> None:
     plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90"))
     assert [role.name for role in plan.roles] == ["consumer", "producer"]
@@ -57,6 +59,7 @@ def test_on_hopper_roles_leave_the_steady_state_without_one(name: str) -> None:
 
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("name", ["fp32", "tf32", "fp16", "int8"])
+@pytest.mark.part(3)
 def test_a_depth_asked_for_is_what_the_rings_get(name: str, depth: int) -> None:
     plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_80", depth=depth))
     rings = {r.buffer: r.depth for r in plan.loops[0].rings if r.scope.startswith("shared")}
@@ -65,7 +68,7 @@ def test_a_depth_asked_for_is_what_the_rings_get(name: str, depth: int) -> None:
     assert plan.sync.barriers_in_steady == 1
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("name", "target"),
@@ -80,6 +83,7 @@ def test_large_kernels_keep_everything_in_registers(name: str, target: str) -> N
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+@pytest.mark.part(3)
 def test_vectors_move_as_vectors(dtype: str) -> None:
     """Where TVM cannot prove an access aligned it prints one access for each element."""
     case = Case(dtype=dtype, instruction="simt", mechanism="register", depth=2)
@@ -88,13 +92,14 @@ def test_vectors_move_as_vectors(dtype: str) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
+@pytest.mark.part(2)
 def test_a_gpu_without_cp_async_gets_code_that_compiles(dtype: str) -> None:
     kernel = Case(dtype=dtype, target="sm_75", depth=2).kernel()
     assert {copy.mechanism for copy in kernel.plan.copies} == {"register"}
     assert (kernel.resources.spills, kernel.resources.stack) == (0, 0)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(
     "case",
     [

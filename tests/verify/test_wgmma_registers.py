@@ -52,6 +52,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
     ],
     ids=str,
 )
+@pytest.mark.part(4)
 def test_the_first_operand_through_registers(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -100,6 +101,7 @@ TRANSPOSED = [
 
 
 @pytest.mark.parametrize(("gemm", "tile", "options"), TRANSPOSED, ids=str)
+@pytest.mark.part(3)
 def test_an_operand_with_k_outermost_is_transposed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -235,6 +237,7 @@ def report_of(kernel: Kernel) -> MutationReport:
 
 
 @pytest.mark.parametrize("options", [{"cluster": 2}, {"mechanism": "cp_async"}], ids=str)
+@pytest.mark.part(2)
 def test_no_mutant_survives(options: dict[str, Any]) -> None:
     rows = 256 if "cluster" in options else 128
     report_of(kernel_of(Gemm(rows, 64, 384), GemmTile(128, 64, 64), depth=3, **options))
