@@ -36,8 +36,8 @@ test: $(DEV)  ## all tests that this machine can run
 quick: $(DEV)  ## passes, cost model, choice and emulator: what takes no nvcc and no three seconds
 	$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not nvcc and not slow" tests/passes tests/cost tests/emulator
 
-verify-all: $(DEV)  ## all cases of tests, all options, 10^4 random programs of each kind: hours; SHARD=2/8 does a part
-	$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m part --all-cases --shard $(SHARD)
+verify-all: $(DEV)  ## all cases of tests, deep tests, all options, 10^4 random programs of each kind: hours; SHARD=2/8 does a part
+	$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "part or deep" --all-cases --shard $(SHARD)
 	$(PY) -m tests.verify.product --shard $(SHARD)
 	$(PY) -m tests.verify.random_trials --shard $(SHARD)
 	$(PY) -m tests.verify.edited_plans --shard $(SHARD)

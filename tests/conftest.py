@@ -52,8 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     number, count = map(int, config.getoption("shard").split("/"))
-    named = any("[" in arg for arg in (*config.args, config.option.keyword))
-    kept = items if named or config.getoption("all_cases") else chosen(items)
+    asked = (*config.args, config.option.keyword)
+    one_case = any("[" in arg for arg in asked)
+    one_test = any("::" in arg or arg.startswith("test_") for arg in asked)
+    all_cases = one_case or config.getoption("all_cases")
+    kept = items if all_cases else chosen(items, deep=one_test)
     kept = kept[number - 1 :: count]
     config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
     items[:] = kept

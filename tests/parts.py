@@ -1,6 +1,7 @@
-"""Tests with many cases: ``make test`` runs a part of them, ``make verify-all`` each one.
+"""Tests that take long: ``make test`` runs a part of their cases, or none; ``make verify-all`` all.
 
-    @pytest.mark.part(3)    about one case in three
+    @pytest.mark.part(3)                about one case in three
+    @pytest.mark.deep("test_of_units")  none; what is named covers it in ``make test``
 
 They are taken so that they have as many values of each parameter as can be, and then as many pairs
 of values; among equal ones their names decide, so that they are always the same. Fields of a case
@@ -24,13 +25,15 @@ import pytest
 Value = tuple[str, Hashable]
 
 
-def chosen(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """``items`` in their order, without cases that are left to ``make verify-all``."""
+def chosen(items: Sequence[pytest.Item], *, deep: bool = False) -> list[pytest.Item]:
+    """``items`` in their order, without what is left to ``make verify-all``; with ``deep`` tests or not."""
     of_test: dict[Any, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("part") is not None:
             of_test[item.nodeid.partition("[")[0]].append(item)
     left_out = {item for cases in of_test.values() for item in set(cases) - set(part_of(cases))}
+    if not deep:
+        left_out.update(item for item in items if item.get_closest_marker("deep") is not None)
     return [item for item in items if item not in left_out]
 
 

@@ -199,6 +199,7 @@ def test_functions_of_a_file(
         assert str(printed(err)["where"]).endswith("mine.py:17: ")
 
 
+@pytest.mark.deep("test_cli.py::test_a_closed_pipe_is_quiet")
 def test_a_reader_that_has_enough_is_no_error() -> None:
     command = f"{sys.executable} -m pipeliner plan gemm"
     command += f" {' '.join(SMALL)} | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}"

@@ -147,6 +147,7 @@ def reference(a, b, c):
 """
 
 
+@pytest.mark.deep("test_a_saved_case_runs_and_says_right_where_it_is")
 def test_a_wrong_kernel_saves_itself_and_stays_wrong(tmp_path, capsys):
     source, saved = tmp_path / "mine.py", tmp_path / "sa ved.py"
     source.write_text(USER)

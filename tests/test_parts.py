@@ -19,8 +19,11 @@ class Item:
     nodeid: str
     callspec: Any
     one_in: int | None
+    deep: bool = False
 
     def get_closest_marker(self, name: str) -> Any:
+        if name == "deep":
+            return self.deep or None
         assert name == "part"
         return None if self.one_in is None else SimpleNamespace(args=(self.one_in,))
 
@@ -69,3 +72,10 @@ def test_what_is_not_marked_runs_and_tests_do_not_mix() -> None:
     assert found[:5] == whole
     assert len(found) == 5 + 3
     assert [one for one in halved if one in found] == found[5:]
+
+
+def test_a_deep_test_runs_where_it_is_asked_for() -> None:
+    whole = items("test_whole", None, [{"n": n} for n in range(2)])
+    deep = [Item("tests/test_it.py::test_deep", None, None, deep=True)]
+    assert chosen([*whole, *deep]) == whole
+    assert chosen([*whole, *deep], deep=True) == [*whole, *deep]

@@ -76,6 +76,7 @@ def test_a_tile_that_is_not_the_fastest_says_by_which_tie_break_it_is_taken(gemm
     assert not any(option.why for option in found.tiles if not option.chosen)
 
 
+@pytest.mark.deep("the other tests here; tests/schedules/test_splits.py")
 def test_parts_of_the_reduction_are_compared():
     tile, found = of_gemm(Gemm(256, 256, 65536), "h100", H100)
     counts = [option.splits for option in found.splits]

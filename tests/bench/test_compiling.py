@@ -73,6 +73,7 @@ def test_kernels_come_back_as_libraries() -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
+@pytest.mark.deep("tests/logs/test_building.py, by the same pool")
 def test_a_dead_worker_costs_its_kernel() -> None:
     problems = [problem(Fatal(), own(2), Fatal())]
     said: list[str] = []

@@ -65,7 +65,7 @@ def found():
 
 
 @pytest.mark.parametrize("trials", FLOORS)
-@pytest.mark.part(2)
+@pytest.mark.deep("the other tests here; regret on the same log in test_shipped.py")
 def test_the_best_of_the_shipped_log_is_soon_found(found, trials) -> None:
     at = found["trials"].index(trials)
     assert len(found["workloads"]) >= 19

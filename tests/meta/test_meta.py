@@ -218,12 +218,12 @@ LONG = Gemm(64, 64, 16384)
 DEPTHWISE = conv2d(1, 8, 8, 32, 32, 3, 3, pad=1, groups=32)
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize(
     "spec",
     [LONG, conv2d(8, 14, 14, 64, 64, 3, 3, pad=1, layout="NCHW")],
     ids=["product", "convolution"],
 )
+@pytest.mark.deep("test_it_tunes_with_our_parts")
 def test_every_sketch_replays_where_the_best_tiles_split_the_reduction(spec):
     """Whose schedules begin with another function than the workload's: no trace makes that."""
     context = ms.TuneContext(mod=meta.workload(spec), target=H100)

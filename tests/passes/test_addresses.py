@@ -191,6 +191,7 @@ def test_fragments_are_read_in_vectors() -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("the CUDA is that of verify/test_fixed_plans.py")
 def test_machine_code_shares_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     gemm = Gemm(512, 512, 512, dtype="bfloat16", layout="NN")
     func = scheduled(gemm, GemmTile(64, 128, 64))

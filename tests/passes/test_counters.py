@@ -165,6 +165,7 @@ def test_a_pipelined_gemm_counts_and_is_right(k: int) -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("the CUDA is that of verify/test_fixed_plans.py")
 def test_machine_code_divides_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     gemm, tile = Gemm(256, 256, 1024), GemmTile(128, 128, 32)
     counted = pipeliner.build(pipelined(gemm, tile), "sm_80")

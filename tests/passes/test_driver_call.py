@@ -96,6 +96,7 @@ def test_the_driver_is_given_every_number_in_process(drivers: dict[int, Path]) -
 
 
 @pytest.mark.slow
+@pytest.mark.deep("test_the_driver_is_given_every_number_in_process; on a GPU tests/gpu")
 def test_an_exported_library_finds_the_driver_by_itself(
     drivers: dict[int, Path], tmp_path: Path
 ) -> None:

@@ -80,9 +80,9 @@ def test_the_policy_is_what_createpolicy_makes() -> None:
     assert "STG" in sass(int(policy.value) + 1)
 
 
-@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES[:3], ids=str)
+@pytest.mark.deep("test_same_kernel_but_for_the_hint")
 def test_machine_code_has_the_policy(
     gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]
 ) -> None:

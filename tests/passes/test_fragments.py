@@ -142,7 +142,6 @@ def test_a_row_sum_over_registers_is_made_in_shared_memory_and_said_by_name() ->
     assert the("mapped.shared", plan.reasons)["buffer"] == "sums"
 
 
-@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("gemm", "tile", "instructions"),
@@ -159,6 +158,7 @@ def test_a_row_sum_over_registers_is_made_in_shared_memory_and_said_by_name() ->
         ),
     ],
 )
+@pytest.mark.deep("tests/corpus/test_corpus.py::test_nvcc_compiles_it_without_spilling")
 def test_nvcc_keeps_everything_in_registers(
     gemm: Gemm, tile: GemmTile, instructions: tuple[str, ...]
 ) -> None:

@@ -73,6 +73,7 @@ def tensor_instructions(k: int) -> int:
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("the CUDA is that of verify/test_fixed_plans.py")
 def test_the_machine_code_has_fewer_instructions() -> None:
     each = (32 // 16) * (32 // 8)  # of one step of the only warp
     assert tensor_instructions(4 * 64 - 48) == tensor_instructions(4 * 64) - 3 * each

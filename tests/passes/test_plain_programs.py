@@ -74,9 +74,9 @@ def test_a_plan_that_is_handed_back_is_obeyed(name: str) -> None:
     assert pipeliner.build(again).cuda == pipeliner.build(once).cuda
 
 
-@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("target", ["a100", "h100"])
+@pytest.mark.deep("test_it_is_right_and_says_what_one_thread_makes")
 def test_nvcc_compiles_what_stands_beside_a_matmul(target: str) -> None:
     odd = {f"k{n}": Case(kind, "float16", (64, 64, 32)).function() for n, kind in enumerate(KINDS)}
     plain = {f"p{n}": program.func for n, program in enumerate(PROGRAMS.values())}

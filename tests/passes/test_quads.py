@@ -201,10 +201,10 @@ def test_a_nest_that_reads_what_it_stores_exchanges_nothing() -> None:
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), gemm.reference(a, b) + c)
 
 
-@pytest.mark.part(4)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.deep("test_every_bit_of_a_gemm; the CUDA is that of verify/test_fixed_plans.py")
 def test_machine_code_stores_16_bytes_from_registers(dtype: str, arch: str) -> None:
     """A thread of the default tile holds 64 words of C: 16 stores, each of three words received."""
     gemm = Gemm(1024, 1024, 1024, dtype=dtype, layout="NN")

@@ -117,6 +117,7 @@ def test_functions_that_are_not_ours_compile_too() -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("test_kernels_of_any_types_compile_in_any_order")
 def test_a_model_of_our_kernels_and_tvms_compiles_to_machine_code() -> None:
     source = cuda(Schedule(TARGET)(model(weights())))
     assert len({form for forms in declarations(source).values() for form in forms}) > 1

@@ -277,9 +277,9 @@ def test_the_plan_draws_the_wait_a_step_later() -> None:
     assert rows[""][:3] == ["P", "P", "S"]
 
 
-@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.deep("tests/test_wgmma_warnings.py")
 def test_ptxas_keeps_one_in_flight(epilogue: str) -> None:
     schedule = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 256, 64))
     asked = {"instruction": "wgmma", "mechanism": "cp_async", "epilogue": epilogue}

@@ -230,8 +230,8 @@ def test_interrupted_it_keeps_what_it_has_and_goes_on_from_there(db):
     assert len(set(tried)) == len(tried) == TRIALS
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize("spec", [Gemm(256, 128, 128), conv2d(1, 8, 8, 32, 32, 3, 3)], ids=str)
+@pytest.mark.deep("each alone: tests/bench/test_compiling.py, tests/verify, the other tests here")
 def test_with_the_real_compiler_and_the_emulator(db, spec):
     """Processes compile each candidate, and the emulator runs a small one of it first."""
     fake = Fake(MadeUpGpu(spec, "a100"))
@@ -308,6 +308,7 @@ def test_without_a_gpu_one_line_says_so(db):
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("test_interrupted_it_keeps_what_it_has_and_goes_on_from_there")
 def test_what_is_being_compiled_leaves_nothing_behind(tmp_path, monkeypatch):
     """Neither ours nor nvcc's files, when a search is interrupted in the middle of it."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -40,8 +40,8 @@ def test_each_mutant_differs_from_the_kernel_and_from_the_others() -> None:
     assert len({mutant.twin for mutant in found}) == len(found)
 
 
-@pytest.mark.part(2)
 @pytest.mark.parametrize("how", [FORMS[0], FORMS[3]], ids=lambda how: "-".join(how.values()))
+@pytest.mark.deep("test_one_mutant_for_each_synchronisation_in_the_cuda")
 def test_the_cuda_of_mutants_can_be_printed(how: dict[str, str]) -> None:
     lowered = gemm(4, 3, **how).lowered
     whole = cuda_lines(lowered).source

@@ -175,7 +175,6 @@ def test_what_cannot_be_transposed_is_refused(
         kernel_of(gemm, tile, **{"operand": "auto", **options})
 
 
-@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("gemm", "k", "wanted"),
@@ -186,6 +185,7 @@ def test_what_cannot_be_transposed_is_refused(
     ],
     ids=str,
 )
+@pytest.mark.deep("tests/verify/test_wgmma_registers.py::test_the_first_operand_through_registers")
 def test_a_transposed_step_takes_few_instructions(
     gemm: Gemm, k: int, wanted: dict[str, int]
 ) -> None:
