@@ -154,6 +154,7 @@ def recorded(tmp_path):
     return path
 
 
+@pytest.mark.deep("test_the_command_draws_what_records_have")
 def test_what_records_have_stands_beside_what_is_predicted(recorded):
     gemm = Gemm(512, 512, 512)
     tile = default_tile(gemm, A100)

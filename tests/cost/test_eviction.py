@@ -159,7 +159,7 @@ def test_cp_async_is_told_nothing(instruction, mechanism, eviction):
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_tool("nvdisasm") is None, reason="needs nvdisasm")
 @pytest.mark.parametrize("instruction", ["mma", "wgmma"])
-@pytest.mark.part(2)
+@pytest.mark.deep("tests/passes/test_eviction.py")
 def test_no_copy_reads_registers_that_nothing_set(instruction):
     """Descriptors are pairs of uniform registers, from an even one; an odd one never ran."""
     gemm, tile = (

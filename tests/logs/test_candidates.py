@@ -35,6 +35,7 @@ def test_every_workload_has_a_grid_of_at_most_so_many(kind, dtype) -> None:
         assert max(map(len, depths.values())) >= 4
 
 
+@pytest.mark.deep("test_every_workload_has_a_grid_of_at_most_so_many")
 def test_every_way_to_multiply_and_to_copy_is_in_it() -> None:
     found = {
         (one.request.instruction, one.request.mechanism)

@@ -59,6 +59,9 @@ def _same(func: Any, pipelined: Any, trips: range) -> None:
 
 @SLOW
 @given(schedules(), st.sampled_from(["rolled", "clamped", "peeled"]))
+@pytest.mark.deep(
+    "test_static_trip_count; tests/passes/test_sync.py::test_every_trip_count_is_right"
+)
 def test_dynamic_trip_count(case: tuple[Loop, list[int], list[int]], epilogue: Any) -> None:
     loop, stages, order = case
     func = function(loop, None)

@@ -84,9 +84,9 @@ def test_one_thread_of_the_producer_lets_the_next_one_in() -> None:
     assert "threadIdx.x) == 256" in around[-1]
 
 
-@pytest.mark.part(9)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
+@pytest.mark.deep("test_where_they_stand")
 def test_no_load_is_moved_before_the_wait(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -97,6 +98,7 @@ def test_no_race_is_left(source: str) -> None:
 
 @QUICK
 @given(kernels(conditions=False))
+@pytest.mark.deep("tests/passes/test_sync.py::test_every_barrier_is_missed_when_it_is_gone")
 def test_no_barrier_is_spare(source: str) -> None:
     done, smem, sync = ordered(tvm.script.from_source(source))
     for number in range(sync.barriers):

@@ -250,6 +250,7 @@ def test_an_edited_plan_that_is_illegal_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.deep("test_no_wait_for_what_is_in_flight_may_be_weaker")
 def test_the_emulator_sees_copies_a_tile_further_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same plan, had nothing refused it: what is overwritten is still being read."""
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4))

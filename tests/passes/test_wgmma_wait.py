@@ -82,6 +82,7 @@ def test_what_may_be_overwritten_is_known_by_the_wait() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.deep("tests/verify/test_ping_pong.py::test_no_mutant_survives")
 def test_the_emulator_sees_a_copy_to_a_slot_that_wgmma_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

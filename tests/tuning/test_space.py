@@ -127,7 +127,6 @@ def test_what_cannot_be_tiled_is_refused():
         space(Gemm(64, 64, 64), cramped)
 
 
-@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("spec", "tile", "others"),
     [
@@ -137,6 +136,7 @@ def test_what_cannot_be_tiled_is_refused():
     ],
     ids=["three rows", "one column of tiles", "one column of a convolution"],
 )
+@pytest.mark.deep("test_sorted_and_each_once")
 def test_groups_that_come_to_one_kernel_are_one_point(spec, tile, others):
     """Their CUDA is the same, so measuring both would tell nothing."""
     points = space(spec, machine_for("a100"))

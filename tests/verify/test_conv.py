@@ -182,12 +182,14 @@ def test_layers_keep_everything_in_registers(name, target):
     assert 0 <= used.dynamic_shared - rings - staged <= barriers
 
 
-@pytest.mark.part(6)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("instruction", "opcode", "least"), [("mma", "HMMA", 32), ("wgmma", "HGMMA", 4)]
 )
 @pytest.mark.parametrize("name", ["rn50 3x3 56", "rn50 3x3 strided", "rn50 3x3 7"])
+@pytest.mark.deep(
+    "test_layers_move_vectors_past_one_barrier; the CUDA is that of test_fixed_plans.py"
+)
 def test_no_thread_divides_in_the_steady_loop(name, instruction, opcode, least):
     """A division by a constant is a multiplication of which the upper half is taken.
 

@@ -159,6 +159,7 @@ def test_every_defect_of_gathered_pixels_shows() -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("test_pixels_are_gathered_in_im2col_mode")
 def test_the_machine_code_gathers_pixels() -> None:
     spec, tile = CASES["rows and images"]
     sass = kernel_of(spec, tile).sass

@@ -72,7 +72,9 @@ def test_every_weight_is_converted_exactly(dtype: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["NT", "NN"])
-@pytest.mark.part(2)
+@pytest.mark.deep(
+    "tests/verify/test_wgmma_registers.py::test_no_mutant_of_a_transposed_operand_survives"
+)
 def test_no_mutant_of_converted_weights_survives(layout: str) -> None:
     gemm = Gemm(16, 64, 384, layout=layout, weights="int8")
     report = pipeliner.mutate(kernel_of(gemm, GemmTile(16, 64, 64), operand="auto", depth=3))
@@ -122,7 +124,6 @@ def test_other_weights_are_refused(dtype: str, weights: str) -> None:
         Gemm(16, 64, 64, dtype=dtype, weights=weights)
 
 
-@pytest.mark.part(4)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("layout", "loads", "each"),
@@ -132,6 +133,7 @@ def test_other_weights_are_refused(dtype: str, weights: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("dtype", "widest"), [("float16", "HADD2"), ("bfloat16", "I2F")])
+@pytest.mark.deep("the CUDA is that of test_fixed_plans.py")
 def test_what_the_model_charges_for_a_conversion_is_what_is_compiled(
     dtype: str, widest: str, layout: str, loads: tuple[str, int], each: int
 ) -> None:

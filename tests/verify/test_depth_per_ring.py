@@ -98,7 +98,7 @@ def test_a_wait_leaves_the_deeper_ring_in_flight(depths: tuple[int, int]) -> Non
 
 
 @pytest.mark.parametrize("depths", [(2, 4), (4, 2)])
-@pytest.mark.part(2)
+@pytest.mark.deep("test_every_pair_of_depths_is_right")
 def test_a_producer_runs_as_far_ahead_as_each_ring_allows(depths: tuple[int, int]) -> None:
     """Its steps are as many more as the deeper ring is ahead of the other."""
     _, kernel = kernel_of("gemm, tma", *depths)

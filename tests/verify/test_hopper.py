@@ -328,11 +328,11 @@ def test_rings_of_different_depths_have_mbarriers_of_their_own() -> None:
         assert_right(gemm, kernel, timing=timing)
 
 
-@pytest.mark.part(4)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [(Gemm(128, 64, 384), None, 1), (Gemm(128, 128, 384), 1, 1), (Gemm(256, 64, 384), None, 2)],
 )
+@pytest.mark.deep("tests/verify/test_ping_pong.py::test_no_mutant_survives")
 def test_no_mutant_survives(gemm: Gemm, ctas: int | None, cluster: int) -> None:
     kernel = kernel_of(gemm, (128, 64, 64), ctas, depth=3, cluster=cluster)
     report = pipeliner.mutate(kernel)

@@ -37,6 +37,7 @@ def test_command_says_which_ctas_ran(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["ran"]["code"] == "mutation.ends"
 
 
+@pytest.mark.deep("test_command_says_which_ctas_ran; tests/verify/test_mutation_reports.py")
 def test_command_as_json_with_the_line_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", *SMALL, "--k", "16", "--mutate", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

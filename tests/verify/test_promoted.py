@@ -95,6 +95,7 @@ def test_no_mutant_survives(options: dict[str, Any]) -> None:
     assert "register-in-flight" in {killer(fate) for fate in report.fates}
 
 
+@pytest.mark.deep("tests/verify/test_fixed_plans.py has such a plan")
 def test_the_plan_says_so_and_is_obeyed_again() -> None:
     tile = GemmTile(128, 64, 128)
     kernel = kernel_of(FP8, tile)
@@ -151,6 +152,7 @@ def test_a_step_and_its_sums_want_registers() -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("test_sums_of_one_step_are_added_in_float32")
 def test_a_step_is_multiplied_waited_for_and_added() -> None:
     """Four instructions, of which the first one writes, then an addition for each accumulator."""
     gemm = Gemm(256, 192, 1024, dtype="e4m3")

@@ -92,7 +92,7 @@ def test_vectors_move_as_vectors(dtype: str) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
-@pytest.mark.part(2)
+@pytest.mark.deep("tests/passes/test_plain_programs.py, on a V100")
 def test_a_gpu_without_cp_async_gets_code_that_compiles(dtype: str) -> None:
     kernel = Case(dtype=dtype, target="sm_75", depth=2).kernel()
     assert {copy.mechanism for copy in kernel.plan.copies} == {"register"}

@@ -199,9 +199,9 @@ def test_a_transposed_step_takes_few_instructions(
     assert _waits(kernel) == {"0x0": 1, "0x3": 4}
 
 
-@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.deep("tests/test_wgmma_warnings.py")
 def test_wgmmas_do_not_wait_for_what_is_converted_behind_the_loop(dtype: str) -> None:
     """ptxas has each wait for the one before where it makes conversions between them (C7514)."""
     gemm = Gemm(256, 512, 1024, dtype=dtype, weights="int8")
@@ -237,7 +237,7 @@ def report_of(kernel: Kernel) -> MutationReport:
 
 
 @pytest.mark.parametrize("options", [{"cluster": 2}, {"mechanism": "cp_async"}], ids=str)
-@pytest.mark.part(2)
+@pytest.mark.deep("test_no_mutant_of_a_transposed_operand_survives")
 def test_no_mutant_survives(options: dict[str, Any]) -> None:
     rows = 256 if "cluster" in options else 128
     report_of(kernel_of(Gemm(rows, 64, 384), GemmTile(128, 64, 64), depth=3, **options))
@@ -254,6 +254,7 @@ def test_lanes_that_read_a_slot_say_so_for_their_warp_behind_a_fence() -> None:
     assert ("cuda.warp_sync", "write-while-read") in dead
 
 
+@pytest.mark.deep("tests/verify/test_fixed_plans.py has such a plan")
 def test_the_plan_says_so_and_is_obeyed_again() -> None:
     gemm, tile = Gemm(128, 64, 256), GemmTile(64, 64, 64)
     kernel = kernel_of(gemm, tile)
