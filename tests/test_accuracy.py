@@ -49,6 +49,7 @@ def normal(dtype: str, rows: int, k: int, seed: int) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("k", [32, 512, 4096])
+@pytest.mark.part(2)
 def test_what_tensor_cores_cut_off_is_allowed_and_a_step_too_few_is_not(dtype: str, k: int) -> None:
     gemm = Gemm(96, 96, k, dtype=dtype, out="float32")
     a, b = normal(dtype, 96, k, 0), normal(dtype, 96, k, 1)

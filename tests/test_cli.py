@@ -196,6 +196,7 @@ def test_inspect_writes_files(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert "__global__" in files[2].read_text()
 
 
+@pytest.mark.deep("test_cuda_lines.py; test_inspect_resources")
 def test_inspect_annotates_cuda(capsys: pytest.CaptureFixture[str]) -> None:
     code, plain, _ = run(capsys, "inspect", "gemm", *SMALL)
     assert code == 0

@@ -121,7 +121,7 @@ def test_each_statement_has_the_line_that_is_printed_for_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_no_line_belongs_to_two_statements_and_none_is_forgotten(name: str) -> None:
     kernel = KERNELS[name]()
     taken = [

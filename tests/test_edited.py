@@ -30,6 +30,7 @@ def kernel():
 
 
 @pytest.mark.nvcc
+@pytest.mark.deep("test_the_round_trip_by_the_command")
 def test_an_edited_kernel_is_compiled_in_place_of_the_printed_one(kernel):
     edited = EditedKernel(kernel, kernel.cuda.replace("__syncthreads();", "/* none */", 1))
     assert "/* none */" in edited.cuda

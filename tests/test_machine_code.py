@@ -102,6 +102,7 @@ NO_CUOBJDUMP = pytest.mark.skipif(
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("kind", ["cubin", pytest.param("fatbin", marks=NO_CUOBJDUMP)])
+@pytest.mark.part(2)
 def test_a_loop_that_nvcc_made(kind) -> None:
     made = nvcc.compile_cuda(SOURCE, "sm_80", kind)
     found = longest_loop(nvcc.disassemble(made.data, kind))

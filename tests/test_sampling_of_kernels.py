@@ -156,6 +156,7 @@ def broken(func: Any, kernel: str, kind: type, change: Any) -> Any:
     return built
 
 
+@pytest.mark.deep("test_ctas_that_are_asked_for; tests/verify/test_mutation.py")
 def test_a_defect_of_either_kernel_is_found() -> None:
     func = of_kernels(["W[i] = A[i]"], REVERSED)
     right = pipeliner.verify(func, target="a100", **ADVERSARIAL)

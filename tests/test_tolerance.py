@@ -199,7 +199,7 @@ def test_tolerances_that_are_none() -> None:
         ("a100", {"instruction": "simt"}),
     ],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_against_itself_not_pipelined_every_bit_is_equal(
     target: str, options: dict[str, Any]
 ) -> None:

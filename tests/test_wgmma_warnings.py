@@ -162,7 +162,7 @@ KERNELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 """Workload, tile (None: the default one) and what is asked for."""
 
 
-@pytest.mark.part(15)
+@pytest.mark.part(30)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("case", KERNELS)
 def test_ptxas_leaves_our_wgmma_alone(case: str) -> None:

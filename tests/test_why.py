@@ -193,6 +193,7 @@ def run(capsys, *argv):
 
 
 @pytest.mark.parametrize("kind", ["gemm", "conv2d"])
+@pytest.mark.part(2)
 def test_the_command_shows_tables_and_a_drawing(capsys, kind):
     out = run(capsys, kind, "--target", "a100")
     for part in ("depths of loop", "predicted time over depth", "candidates", "instructions,"):

@@ -51,7 +51,7 @@ def test_a_tile_of_another_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_the_simt_peer_is_right(stages: int) -> None:
     gemm = Gemm(128, 128, 32, dtype="fp32", layout="NN")
     kernel = peers.stock_simt(gemm, cuda_target("a100"), stages)

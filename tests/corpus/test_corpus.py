@@ -67,6 +67,7 @@ def test_plan_is_the_expected_one(case: Case) -> None:
 
 
 @every_case
+@pytest.mark.part(2)
 def test_its_own_plan_is_obeyed(case: Case) -> None:
     """Also where loops that are declined go by the name of one that is pipelined."""
     plan = pipeliner.plan_of(pipelined(case.name))
@@ -83,7 +84,7 @@ def test_result_is_right(case: Case) -> None:
     assert_right(emulation, truth, case.tolerance)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @every_case
 def test_result_is_right_when_copies_land_early(case: Case) -> None:
     inputs, truth = inputs_and_truth(case)
@@ -91,7 +92,7 @@ def test_result_is_right_when_copies_land_early(case: Case) -> None:
     assert_right(emulation, truth, case.tolerance)
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(18)
 @pytest.mark.nvcc
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 @pytest.mark.parametrize("case", [c for c in CASES if c.nvcc], ids=lambda case: case.name)

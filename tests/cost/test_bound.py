@@ -44,7 +44,7 @@ def planned(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize(("spec", "machine"), CASES)
 def test_what_is_left_out_would_not_have_been_chosen(planned, monkeypatch, spec, machine):
     chosen = default_tile(spec, machine)

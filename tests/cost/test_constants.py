@@ -67,6 +67,7 @@ def test_a_record_says_what_its_variable_holds() -> None:
 
 
 @pytest.mark.parametrize("one", constants(), ids=lambda one: one.name)
+@pytest.mark.part(2)
 def test_a_record_is_whole(one: Constant) -> None:
     assert one.unit
     assert one.meaning

@@ -61,7 +61,7 @@ def evicted(copies: tuple[CopyPlan, ...]) -> str:
 
 
 @pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_what_is_read_once_is_let_go_of(
     gemm: Gemm, tile: GemmTile | None, machine: Machine, wanted: str
 ) -> None:
@@ -81,7 +81,7 @@ def found_in(gemm: Gemm, tile: GemmTile, machine: Machine) -> KernelInfo:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_the_closed_form_tells_it_as_the_kernel_does(
     gemm: Gemm, tile: GemmTile | None, machine: Machine, wanted: str
 ) -> None:

@@ -142,7 +142,7 @@ def test_the_plan_says_who_has_which_tiles(
         ((2048, 2048, 2048), (128, 256), 1),
     ],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_ping_pong_is_chosen_where_it_was_faster(
     sizes: tuple[int, int, int], tile: tuple[int, int], groups: int
 ) -> None:
@@ -171,7 +171,7 @@ def test_ping_pong_is_chosen_where_it_was_faster(
         ((4096, 4096, 4096), Request(accumulate="promoted"), (128, 256), 1),
     ],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_ping_pong_of_fp8_is_chosen_where_it_was_faster(
     sizes: tuple[int, int, int], request_: Request, tile: tuple[int, int], groups: int
 ) -> None:

@@ -105,6 +105,7 @@ def boxed():
 
 
 @pytest.mark.slow
+@pytest.mark.deep("the other tests here")
 def test_of_boxes_of_pixels_the_chosen_tile_is_as_fast_as_any_measured():
     """Of all tiles that are compared the choice is one that was timed, and within 2.1 % of best."""
     for layer, timed in boxed().items():

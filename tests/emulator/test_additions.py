@@ -70,6 +70,7 @@ def output(dtype: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.part(2)
 def test_what_all_ctas_add_is_there_in_the_end(dtype: str, timing: str) -> None:
     order = ORDERS[TIMINGS.index(timing)]
     result = run(sums(dtype), *output(dtype), timing=timing, order=order)

@@ -44,6 +44,7 @@ def box(swizzle: int, row: int, column: int, nbytes: int = ROWS * COLUMNS * 4) -
 
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (5, 60), (-3, -7), (46, 90), (60, 0)])
+@pytest.mark.part(2)
 def test_a_box_is_filled_with_zeros_where_it_is_outside(timing, row, column):
     a = np.arange(1, 5001, dtype=np.float32).reshape(50, 100)
     result = run(box(0, row, column), a, blank(ROWS * COLUMNS, dtype="float32"), timing=timing)

@@ -45,7 +45,7 @@ def kinds(result: Emulation) -> set[str]:
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("timing", TIMINGS)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_the_product_is_right_in_every_order_and_timing(timing, order):
     assert_right(BASE, timing=timing, order=order, seed=3)
 
@@ -60,7 +60,7 @@ FORMS = [
 
 
 @pytest.mark.slow
-@pytest.mark.part(6)
+@pytest.mark.part(18)
 @pytest.mark.parametrize("number", range(len(FORMS)))
 def test_every_trip_count_depth_and_cluster(number):
     timing, order = TIMINGS[number % 3], ORDERS[number % 4]
@@ -76,6 +76,7 @@ def test_every_trip_count_depth_and_cluster(number):
     ],
     ids=str,
 )
+@pytest.mark.part(3)
 def test_a_persistent_grid_carries_slots_and_phases_across_tiles(form):
     assert_right(form)
 
@@ -126,7 +127,7 @@ def test_every_synchronising_statement_has_a_mutant():
     assert len(mutants.names(lowered(BASE), synchronises)) == len(WITHOUT)
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("timing", ["late", "early"])
 @pytest.mark.parametrize("number", range(len(WITHOUT)))
@@ -158,7 +159,7 @@ WRONG = [
 
 
 @pytest.mark.slow
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("timing", ["late", "early"])
 @pytest.mark.parametrize(("change", "kind"), WRONG, ids=[str(change) for change, _ in WRONG])
 def test_no_count_parity_slot_or_mask_can_be_wrong(change, kind, timing):

@@ -241,6 +241,7 @@ def copied(noinc: bool = True, wait: bool = True, arrive: bool = True, count: in
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("noinc", [True, False])
+@pytest.mark.part(2)
 def test_copies_arrive_at_an_mbarrier_when_they_are_complete(noinc, timing, order):
     a = np.arange(WARP, dtype=np.float32)
     result = run(copied(noinc), a, np.zeros_like(a), timing=timing, order=order)

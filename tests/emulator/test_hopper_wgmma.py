@@ -92,6 +92,7 @@ def operands() -> list[np.ndarray]:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("source", ["shared", "registers"])
+@pytest.mark.part(2)
 def test_a_warpgroup_multiplies_from_shared_memory_and_from_registers(source, timing, order):
     a, b, c = operands()
     result = run(multiply(source), a, b, c, timing=timing, order=order)
@@ -113,5 +114,6 @@ def test_a_warpgroup_multiplies_from_shared_memory_and_from_registers(source, ti
         ("shared", "slot overwritten", 0, {"write-while-read", "race"}),
     ],
 )
+@pytest.mark.part(2)
 def test_each_way_to_misuse_a_wgmma(source, wrong, pending, found, timing):
     assert kinds(multiply(source, wrong, pending), *operands(), timing=timing) == found

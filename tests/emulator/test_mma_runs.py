@@ -115,6 +115,7 @@ def test_what_reads_a_sum_comes_after_it(last, operand, runs, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "tfloat32", "int8"])
+@pytest.mark.part(3)
 def test_a_gemm_is_the_same_to_the_bit(dtype, monkeypatch):
     gemm = Gemm(m=64, n=64, k=96, dtype=dtype)
     kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(64, 64, 32)), "a100", instruction="mma")

@@ -28,6 +28,7 @@ def inputs(steps: int, rows: int | None = None):
 
 @pytest.mark.parametrize("timing", ["late", "early", "random"])
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 8])
+@pytest.mark.part(2)
 def test_the_ring_is_right_for_every_timing_and_trip_count(timing, steps):
     a, c = inputs(steps)
     result = emulate(lower(reversing_ring(steps)), [a, c], timing=timing)

@@ -113,7 +113,7 @@ def assert_right(result: Emulation, a: np.ndarray, b: np.ndarray) -> None:
     np.testing.assert_allclose(result.outputs["C"], exact, rtol=0, atol=2e-6 * a.shape[1])
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
     ("stages", "asynchronous"), [(0, False), (2, False), (3, False), (2, True), (4, True)]

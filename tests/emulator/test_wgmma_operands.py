@@ -79,6 +79,7 @@ def written_by_tma(
 @given(st.integers(0, 7), st.integers(1, 4), st.sampled_from([16, 24, 64, 96, 256]), st.data())
 @pytest.mark.parametrize("mode", range(4))
 @pytest.mark.parametrize("ptx", ["f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"])
+@pytest.mark.part(2)
 def test_a_k_major_operand_comes_back_as_tma_wrote_it(ptx, mode, block, atoms, rows, data):
     dtype, span = numpy_dtype(PTX_TYPES[ptx]), SWIZZLE_SPANS[mode]
     width = max(span, 16) // dtype.itemsize

@@ -83,6 +83,7 @@ def imported(module):
 
 
 @pytest.mark.parametrize("spec", [CONV, UP], ids=lambda spec: spec.name)
+@pytest.mark.part(2)
 def test_its_kernels_are_right(scheduled, spec):
     """In the emulator, against float64: the very functions of the module."""
     function = functions(scheduled)[spec.name].with_attr("global_symbol", spec.name)

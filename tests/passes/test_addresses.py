@@ -101,7 +101,7 @@ INDICES: dict[str, Index] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INDICES)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_the_elements_are_the_same(name: str) -> None:
     func = gather(INDICES[name])
     np.testing.assert_array_equal(executed(split_addresses(func)), executed(func))
@@ -178,7 +178,7 @@ def test_registers_have_no_addresses() -> None:
 @pytest.mark.parametrize(
     ("dtype", "tile"), [("float32", (64, 64, 8)), ("float16", (64, 64, 32))], ids=["simt", "mma"]
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_gemm_is_right(dtype: str, tile: tuple[int, int, int], layout: str) -> None:
     run(Gemm(96, 72, 80, dtype=dtype, layout=layout), GemmTile(*tile), depth=3, tolerance=5e-3)
 

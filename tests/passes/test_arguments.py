@@ -160,7 +160,7 @@ AGAIN = {
 
 
 @pytest.mark.parametrize("name", AGAIN)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_last_tile_that_is_written_is_not_read_again(name: str) -> None:
     """Copies past the end would repeat it: asked for, that is refused, whoever asks."""
     body, noalias, why = AGAIN[name]
@@ -183,7 +183,7 @@ def test_a_last_tile_that_is_written_is_not_read_again(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", APART)
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_overlap_that_changes_the_result_is_an_error(name: str) -> None:
     kernel = pipeliner.build(function(APART[name]), "sm_80")
     said = [str(A_OVERLAPS), str(C_OVERLAPS)]

@@ -73,7 +73,7 @@ def options_of(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_a_depth_is_that_of_the_rings_in_the_code_or_refused(name: str) -> None:
     subject, options = SUBJECTS[name], options_of(name)
     func = subject.build()
@@ -96,7 +96,7 @@ def test_a_depth_is_that_of_the_rings_in_the_code_or_refused(name: str) -> None:
     assert had
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("name", [*SUBJECTS])
 def test_plan_why_and_timeline_say_the_same(name: str) -> None:
     subject = SUBJECTS[name]

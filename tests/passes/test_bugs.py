@@ -48,6 +48,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch, err: Exception, *, only_wgmma: bool)
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
+@pytest.mark.part(2)
 def test_a_bug_in_one_candidate_leaves_the_others(
     err: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,7 +155,7 @@ def _at(expr: Any, thread: int) -> int | None:
         (Gemm(1, 1, 1, dtype="fp32"), GemmTile(32, 32, 8)),
     ],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_ragged_edges(gemm: Gemm, tile: GemmTile) -> None:
     run(gemm, tile, m=77 if gemm.m is None else None, depth=2)
 

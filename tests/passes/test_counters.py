@@ -74,7 +74,7 @@ def ahead(depth: int, offsets: list[int], step: int = 1) -> Callable[[Any, Any],
 
 @pytest.mark.parametrize("start", [0, 1, 5])
 @pytest.mark.parametrize("depth", [3, 5, 6, 7])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_counted_slots_are_the_remainders(depth: int, start: int) -> None:
     func = writer(ahead(depth, [0, 1, depth - 1, depth + 2]), start)
     rolled = roll_counters(func)
@@ -156,6 +156,7 @@ def test_masks_and_other_loops_stay(depth: int, phase: str) -> None:
 
 
 @pytest.mark.parametrize("k", [32, 64, 96, 320])
+@pytest.mark.part(2)
 def test_a_pipelined_gemm_counts_and_is_right(k: int) -> None:
     """As many iterations as the ring has slots, fewer and more."""
     gemm, tile = Gemm(64, 64, k), GemmTile(64, 64, 32)

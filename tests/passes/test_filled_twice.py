@@ -67,6 +67,7 @@ def main(A: T.Buffer(({SIZE}, {DEPTH}), "float16"), Z: T.Buffer(({SIZE}, {DEPTH}
 
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("target", ["h100", "a100"])
+@pytest.mark.part(2)
 def test_a_tile_that_is_filled_twice_holds_what_the_program_says(target: str, where: str) -> None:
     kernel = pipeliner.build(product(**{where: REFILL}), target)
     random = np.random.default_rng(0)

@@ -46,6 +46,7 @@ def stores_of(func: Any, name: str) -> list[int]:
         (Gemm(128, 128, 128, dtype="int8"), GemmTile(64, 64, 64), 4),
     ],
 )
+@pytest.mark.part(2)
 def test_neighbouring_columns_are_stored_together(gemm: Gemm, tile: GemmTile, width: int) -> None:
     func, _ = mapped(gemm, tile)
     assert stores_of(func, "C") == [width]

@@ -20,6 +20,7 @@ COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator
 @pytest.mark.parametrize("lanes", [2, 4, 8])
 @pytest.mark.parametrize("sign", COMPARE)
 @pytest.mark.parametrize("base", [-9, -8, -7, -1, 0, 1, 3, 4, 8])
+@pytest.mark.part(2)
 def test_a_condition_is_uniform_only_if_all_lanes_agree(base, sign, lanes):
     """Against every value of ``x``: bounds below and above, in every spelling."""
     place = X * lanes + LANE + base

@@ -210,6 +210,7 @@ def test_the_same_schedule_serves_every_gpu() -> None:
     assert pipeliner.build(schedule, "h100", instruction="mma").arch == "sm_90"
 
 
+@pytest.mark.deep("tests/passes/test_obeyed.py::test_a_plan_handed_back_is_the_same_kernel")
 def test_a_plan_handed_back_gives_the_same_kernel() -> None:
     schedule = schedule_gemm(Gemm(256, 256, 256), GemmTile(128, 128, 64))
     first = pipeliner.build(schedule, "h100", instruction="wgmma")

@@ -29,6 +29,7 @@ def k_last(gemm: Gemm, tile: GemmTile) -> int:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize(("k", "last"), [(64, 32), (65, 1), (80, 16), (95, 31), (96, 32)])
+@pytest.mark.part(2)
 def test_what_the_last_tile_has_of_k(layout: str, batch: int | None, k: int, last: int) -> None:
     assert k_last(Gemm(40, 48, k, layout=layout, batch=batch), GemmTile(32, 32, 32)) == last
 
@@ -38,7 +39,7 @@ def test_what_is_not_known_is_the_whole_tile() -> None:
     assert k_last(Gemm(64, 64, 1000), GemmTile(32, 32, 32, splits=2)) == 32
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(18)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "k", "depth"),

@@ -74,7 +74,7 @@ def is_synchronising(call: Any) -> bool:
     return name == "tirx.tvm_storage_sync" or "commit_group" in name or "wait_group" in name
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_cuda_is_the_same_without_origins(name: str) -> None:
@@ -85,6 +85,7 @@ def test_cuda_is_the_same_without_origins(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.part(2)
 def test_every_shared_access_copy_wait_commit_and_barrier_has_an_origin(name: str) -> None:
     func = KERNELS[name]()
     assert unmarked(func.body) == []

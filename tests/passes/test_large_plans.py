@@ -40,7 +40,7 @@ def numbers(at: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mma.sync", "through registers", "ping-pong", "streaming"])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_large_number_is_refused_at_once(name: str) -> None:
     known, target = ready(name), SUBJECTS[name].target
     whole = {part: known.plan[part] for part in known.plan if part not in ("smem", "sync")}

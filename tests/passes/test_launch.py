@@ -44,7 +44,7 @@ def bodies(cuda: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_right_and_every_wait_is_needed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -60,7 +60,7 @@ def test_right_and_every_wait_is_needed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
     kernel = built(gemm, tile, **options)
     found = bodies(kernel.cuda)

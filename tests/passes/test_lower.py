@@ -120,7 +120,7 @@ EVERY_KIND = [
 ]
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("func", EVERY_KIND, ids=lambda f: str(f.attrs["global_symbol"]))
 def test_two_steps_are_one_and_twice_is_once(func: Any) -> None:

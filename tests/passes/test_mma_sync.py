@@ -22,7 +22,7 @@ from .tiles import byte_addresses, calls, conflicts, mapped, ops, run, scheduled
 MATMUL = "matmul_update_o"
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(27)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("dtype", "accumulator", "k"),
@@ -43,12 +43,13 @@ def test_every_type_and_layout(dtype: str, accumulator: str, k: int, layout: str
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(16, 8, 16), (48, 40, 48), (32, 24, 80), (128, 96, 32), (64, 32, 16)]
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_tiles_of_odd_shape(m: int, n: int, k: int, layout: str) -> None:
     run(Gemm(m, n, 2 * k, layout=layout), GemmTile(m, n, k), depth=1)
 
 
 @pytest.mark.parametrize("warps", [(1, 1), (4, 1), (1, 4), (2, 2)])
+@pytest.mark.part(2)
 def test_warps_are_the_ones_asked_for(warps: tuple[int, int]) -> None:
     gemm, tile = Gemm(64, 64, 64), GemmTile(64, 64, 32, warps=warps)
     _, plan = mapped(gemm, tile)
@@ -59,6 +60,7 @@ def test_warps_are_the_ones_asked_for(warps: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("k", [16, 32, 48, 64, 128])
+@pytest.mark.part(2)
 def test_ldmatrix_has_no_bank_conflicts(layout: str, k: int) -> None:
     func, _ = mapped(Gemm(128, 128, 128, layout=layout), GemmTile(128, 128, k))
     for operand in "ab":

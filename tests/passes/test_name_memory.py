@@ -139,6 +139,7 @@ GLOBAL = {
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("view", GLOBAL)
+@pytest.mark.part(2)
 def test_a_row_that_is_written_through_a_view_is_not_loaded_before(view: str, early: bool) -> None:
     declared, store = GLOBAL[view]
     func = carried(store, **{"early" if early else "late": declared})
@@ -204,7 +205,7 @@ SHARED = {
 }
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"depth": 1}, {"depth": 3}], ids=str)
 @pytest.mark.parametrize("inside", [True, False])

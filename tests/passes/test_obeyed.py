@@ -173,7 +173,7 @@ def test_a_field_that_is_wrong_is_refused_whoever_wrote_it(name: str, source: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_plan_handed_back_is_the_same_kernel(name: str) -> None:
     known = ready(name)
     plan = pipeliner.plan_of(known.done)
@@ -240,7 +240,7 @@ def test_what_is_no_plan_is_said_to_be_none(text: str, code: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [8, 4, 2])
 @pytest.mark.parametrize("name", ["mma.sync", "through registers", "wgmma, cp.async"])
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_fewer_bytes_at_once_are_had(name: str, width: int) -> None:
     known = ready(name)
     plan = json.loads(json.dumps(known.plan))

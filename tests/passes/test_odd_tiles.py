@@ -25,7 +25,7 @@ def check(case: Case, target: str) -> pipeliner.KernelPlan:
     return kernel.plan
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("target", ["a100", "h100"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stands_beside_a_matmul_is_no_reason_to_refuse_it(kind: str, target: str) -> None:
@@ -37,14 +37,14 @@ def test_what_stands_beside_a_matmul_is_no_reason_to_refuse_it(kind: str, target
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
 @pytest.mark.parametrize("kind", ["condition", "scatter", "row maxima"])
-@pytest.mark.part(4)
+@pytest.mark.part(12)
 def test_types_that_other_instructions_multiply(kind: str, dtype: str) -> None:
     check(Case(kind, dtype, (64, 32, 32)), "h100")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_tile_that_no_instruction_holds_is_shared_out_over_threads(kind: str) -> None:
     plan = check(Case(kind, "float16", (20, 12, 8)), "h100")
     assert plan.threads >= 128

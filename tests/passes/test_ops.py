@@ -84,6 +84,7 @@ def loops(plan: KernelPlan, func: Any) -> Iterator[tuple[list[Any], list[Any]]]:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.part(2)
 def test_what_is_planned_is_made(case: str) -> None:
     arch, gemm, tile, request = CASES[case]
     plan, func = planned(scheduled(gemm, GemmTile(*tile)), arch, request)

@@ -46,6 +46,7 @@ def reversed_by(func: Any, rows: int, *more: Any) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
 @pytest.mark.parametrize("trips", [0, 1, 2, 7])
+@pytest.mark.part(2)
 def test_the_depth_that_is_asked_for_is_made(depth: int, trips: int) -> None:
     func, plan = pipelined(ring_kernels.one_slot, depth=depth)
     assert plan.loops[0].ring("S").depth == depth
@@ -92,6 +93,7 @@ def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
     ],
     ids=str,
 )
+@pytest.mark.part(2)
 def test_rings_are_planned_with_the_bytes_that_they_take(
     gemm: Gemm, arch: str, instruction: Any
 ) -> None:

@@ -37,7 +37,7 @@ def compiled(functions: dict[str, object], target: str) -> str:
     return str(built.mod.imports[0].inspect_source())
 
 
-@pytest.mark.part(8)
+@pytest.mark.part(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target"),

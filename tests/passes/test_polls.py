@@ -90,7 +90,7 @@ def run(kernel: pipeliner.Kernel, *, product: bool) -> None:
 
 @pytest.mark.parametrize("target", ["a100", "h100"])
 @pytest.mark.parametrize("where", ["before", "behind", "both"])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_no_more_slots_are_planned_than_copies_can_reach(where: str, target: str) -> None:
     """Copies of a step run under the product of the one before, behind what the loop polls."""
     polls = {name: _POLL if where in (name, "both") else "" for name in ("before", "behind")}
@@ -108,7 +108,7 @@ def test_no_more_slots_are_planned_than_copies_can_reach(where: str, target: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["a100", "h100"])
-@pytest.mark.part(2)
+@pytest.mark.deep("test_copies_that_are_asked_for_are_made_and_said_to_overlap_nothing")
 def test_a_loop_that_overlaps_nothing_is_not_called_pipelined(target: str) -> None:
     kernel = pipeliner.build(program(_POLL, "", _SUM, ""), target)
     assert not kernel.plan.pipelined

@@ -68,7 +68,7 @@ def exact(gemm: Gemm, tile: GemmTile, m: int | None = None) -> None:
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), gemm.reference(a, b))
 
 
-@pytest.mark.part(12)
+@pytest.mark.part(24)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["NN", "TN"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -88,7 +88,7 @@ def test_every_bit_of_a_gemm(dtype: str, layout: str, m: int, n: int) -> None:
     ],
     ids=["batched", "symbolic", "half accumulator", "three warps", "warps side by side"],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_every_bit_of_other_gemms(gemm: Gemm, tile: GemmTile, m: int | None) -> None:
     exact(gemm, tile, m)
 

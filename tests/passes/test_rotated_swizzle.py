@@ -56,6 +56,7 @@ def test_eight_rows_hit_eight_chunks() -> None:
         (Gemm(200, 136, 1008, dtype="int8", layout="NN"), ("rotated-128B", "swizzle-64B")),
     ],
 )
+@pytest.mark.part(2)
 def test_only_where_every_other_row_begins_inside_a_sector(
     gemm: Gemm, layouts: tuple[str, str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_only_where_every_other_row_begins_inside_a_sector(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("k", [64, 128])
+@pytest.mark.part(2)
 def test_neither_ldmatrix_nor_copies_have_bank_conflicts(layout: str, k: int) -> None:
     func, plan = mapped(Gemm(136, 136, 1000, layout=layout), GemmTile(128, 128, k))
     assert {copy.layout for copy in plan.copies} == {"rotated-128B"}
@@ -83,7 +85,7 @@ def test_neither_ldmatrix_nor_copies_have_bank_conflicts(layout: str, k: int) ->
             assert conflicts(byte_addresses(func, shared_load(call)), 16) == 0
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(18)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("dtype", "k", "size"), [("float16", 64, 8), ("bfloat16", 128, 8), ("tf32", 32, 4)]

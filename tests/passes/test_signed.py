@@ -38,6 +38,7 @@ def windows(A: T.Buffer((10, 32), "float32"), B: T.Buffer((64,), "float32")):
 
 
 @pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.part(2)
 def test_a_size_named_outside_of_its_condition_is_lowered(depth: int) -> None:
     kernel = pipeliner.build(pipeliner.pipeline(windows, "sm_80", depth=depth))
     a = np.random.default_rng(0).standard_normal((10, 32)).astype("float32")

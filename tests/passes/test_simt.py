@@ -50,7 +50,7 @@ def vectors(stmt: Any) -> list[tuple[Any, int]]:
     return found
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(18)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
@@ -70,6 +70,7 @@ def test_thread_tiles(thread_tile: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("dtype", "k"), [("float32", 8), ("float32", 32), ("float16", 32)])
+@pytest.mark.part(2)
 def test_shared_reads_have_no_bank_conflicts(dtype: str, k: int, layout: str) -> None:
     tile = GemmTile(128, 128, k, warps=(2, 4), thread_tile=(8, 8))
     func, _ = mapped(Gemm(128, 128, 64, dtype=dtype, layout=layout), tile, SIMT)

@@ -39,6 +39,7 @@ def assert_right(emulation: Any, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("func", REVERSED_BY_TRIPS, ids=lambda f: str(f.attrs["global_symbol"]))
 @pytest.mark.parametrize("trips", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("timing", ["late", "early"])
+@pytest.mark.part(2)
 def test_every_trip_count_is_right(func: Any, trips: int, timing: str) -> None:
     args, expected = reversed_rows(trips)
     assert_right(run(func, [*args, trips], timing), expected)
@@ -244,6 +245,7 @@ NECESSARY = [
 @pytest.mark.parametrize(
     ("func", "trips"), NECESSARY, ids=[str(f.attrs["global_symbol"]) for f, _ in NECESSARY]
 )
+@pytest.mark.part(2)
 def test_every_barrier_is_missed_when_it_is_gone(func: Any, trips: int) -> None:
     done, smem, sync = ordered(func)
     assert sync.barriers == barriers(done) > 0

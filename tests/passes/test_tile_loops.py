@@ -80,7 +80,7 @@ def test_a_loop_that_writes_without_the_guard_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("ctas", [1, 2, 3, 5])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_persistent_kernels_are_right_on_older_gpus_too(ctas: int) -> None:
     run(Gemm(128, 192, 128), GemmTile(64, 64, 32, persistent=ctas))
     run(Gemm(100, 136, 72), GemmTile(64, 64, 32, persistent=ctas))

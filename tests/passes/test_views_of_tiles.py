@@ -79,7 +79,7 @@ CASES = {
 
 @pytest.mark.parametrize("target", ["a100", "h100"])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_the_product_is_right(case: str, target: str) -> None:
     kernel = pipeliner.build(product(*CASES[case]), target)
     rng = np.random.default_rng(0)

@@ -48,6 +48,7 @@ def as_many_in_flight_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("depth", [4, 5, 6])
 @pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.part(2)
 def test_with_four_slots_one_stays_in_flight(depth: int, epilogue: str) -> None:
     func = pipelined(mechanism="cp_async", depth=depth, epilogue=epilogue)
     plan = pipeliner.plan_of(func)
@@ -240,6 +241,7 @@ def test_an_edited_plan_may_wait_at_once_or_leave_two() -> None:
         ),
     ],
 )
+@pytest.mark.part(2)
 def test_an_edited_plan_that_is_illegal_is_refused(
     in_flight: int, stages: dict[str, int], code: str, args: dict[str, Any]
 ) -> None:

@@ -39,6 +39,7 @@ def as_many_in_flight_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("depth", [3, 4])
 @pytest.mark.parametrize("operand", ["shared", "registers"])
 @pytest.mark.parametrize("epilogue", ["rolled", "clamped", "peeled"])
+@pytest.mark.part(2)
 def test_copies_are_issued_while_wgmma_runs(depth: int, operand: str, epilogue: str) -> None:
     func = pipelined(mechanism="cp_async", depth=depth, operand=operand, epilogue=epilogue)
     plan = pipeliner.plan_of(func)

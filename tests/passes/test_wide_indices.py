@@ -49,7 +49,7 @@ def is_wide(kernel: Any) -> bool:
         ("v100", "float16", GemmTile(64, 64, 16)),  # registers, mma.sync of another shape
     ],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_the_first_and_last_tile_of_a_gemm(target: str, dtype: str, tile: GemmTile) -> None:
     """A has 2^31 elements and more, C half as many."""
     tiles = (2**31 // 128) // tile.m + 3
@@ -97,6 +97,7 @@ def test_outputs_of_2_to_the_32_elements_compile(target: str) -> None:
     assert kernel.resources.spills == 0
 
 
+@pytest.mark.deep("test_strides_past_the_end_of_32_bits")
 def test_parts_of_a_sum_past_the_end_of_32_bits() -> None:
     gemm = Gemm(m=2**15, n=2**15, k=1024, dtype="float16")
     kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(128, 128, 64, splits=4)), "a100")

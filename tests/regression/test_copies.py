@@ -32,7 +32,6 @@ def test_f6_misaligned_rows_get_narrow_copies() -> None:
 
 
 @pytest.mark.parametrize("vector", [1, 4])
-@pytest.mark.part(2)
 def test_f10_copies_that_are_not_vectorised(vector: int) -> None:
     """TVM lets a Hexagon pass claim an asynchronous copy whose inner loop is serial, and then cannot
     translate it; ours must copy it."""

@@ -52,7 +52,7 @@ def added(spec: Spec, tile: Any, **options: Any) -> Any:
     ],
     ids=str,
 )
-@pytest.mark.part(4)
+@pytest.mark.part(12)
 def test_parts_are_added_right(spec: Spec, tile: Any) -> None:
     kernel = added(spec, tile)
     (store,) = kernel.plan.stores

@@ -47,7 +47,7 @@ def check(spec, schedule):
     assert worst_error(spec, out.numpy(), exact, magnitude) <= 1
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(18)
 @pytest.mark.parametrize("case", CASES)
 def test_the_schedule_computes_the_convolution(case):
     spec, tile = CASES[case]
@@ -76,7 +76,7 @@ def test_any_window_computes_the_convolution(data):
     check(grad, schedule_conv(grad, ConvTile(8, 8, 4, fold=rows)))
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("case", CASES)
 def test_tiles_are_exact_and_live_inside_the_reduction(case):
     """TVM's compaction makes them many times too large where it cannot see what an index spans."""
@@ -102,7 +102,7 @@ def test_tiles_are_exact_and_live_inside_the_reduction(case):
     assert {str(f.thread_binding.thread_tag) for f in bound} <= {"blockIdx.x", "blockIdx.z"}
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("case", [case for case in CASES if case != "one pixel"])
 def test_the_closed_form_is_what_recognition_finds(case):
     spec, tile = CASES[case]
@@ -117,7 +117,7 @@ def has_boxes(info):
     return all(not copy.no_tma for copy in copies)
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("case", CASES)
 def test_every_default_tile_maps(case, machine):
@@ -143,6 +143,7 @@ def test_few_channels_are_folded_into_runs():
     ],
     ids=str,
 )
+@pytest.mark.part(2)
 def test_steps_are_short_where_they_divide_channels(spec, tile):
     found = default_tile(spec, H100)
     assert (found.m, found.n, found.k) == tile
@@ -170,6 +171,7 @@ def test_no_operation_of_a_schedule_names_threads():
 @pytest.mark.parametrize(
     "steps", [("bias",), ("residual", "gelu"), ("bias", "residual", "silu"), ("relu",)]
 )
+@pytest.mark.part(2)
 def test_a_gemm_takes_the_same_epilogues(steps, layout):
     gemm = Gemm(20, 24, 32, layout=layout, epilogue=steps)
     schedule = schedule_gemm(gemm, GemmTile(16, 16, 16))
@@ -205,6 +207,7 @@ DEPTHWISE = {
 
 
 @pytest.mark.parametrize("name", DEPTHWISE)
+@pytest.mark.part(2)
 def test_a_depthwise_convolution_has_a_schedule_of_its_own(name):
     conv = DEPTHWISE[name]
     tile = default_tile(conv, H100)
@@ -241,7 +244,7 @@ def test_what_is_not_depthwise_is_refused(make, code, args):
 
 
 @pytest.mark.parametrize("ctas", [None, 1, 2, 3])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_stationary_filters_are_copied_once_for_all_tiles_of_a_cta(ctas):
     conv = conv2d(2, 6, 7, 16, 24, 3, 3, pad=1)
     tile = ConvTile(32, 24, 16, stationary=True, persistent=ctas)

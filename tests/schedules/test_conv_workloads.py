@@ -86,7 +86,7 @@ def test_gradients_are_adjoint_to_the_convolution(name):
 
 @pytest.mark.parametrize("case", ["same", "strided and asymmetric", "grouped", "channels first"])
 @pytest.mark.parametrize("of", [lambda conv: conv, ConvInputGrad, ConvWeightGrad])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_the_function_computes_the_reference(case, of):
     conv = replace(CASES[case][0], dtype="int8", out="", accumulator="")
     spec = of(conv)

@@ -75,6 +75,7 @@ def check(spec, tile, machine=H100, found=None):
 
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("case", [case for case in GEMMS if "symbolic" not in case])
+@pytest.mark.part(2)
 def test_of_products(case, machine):
     assert check(*GEMMS[case], machine)
 
@@ -88,7 +89,7 @@ def test_of_products_whose_rows_are_counted_at_run_time(case):
     assert check(spec, tile, found=replace(found, grid=kernel_info(spec, tile).grid))
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_of_convolutions(case):
     assert check(*CONVOLUTIONS[case])

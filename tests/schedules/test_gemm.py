@@ -101,7 +101,7 @@ def prefix(mod):
     return reduce(lambda module, name: getattr(stir, name)()(module), PREFIX, mod)["main"]
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("case", CASES)
 def test_the_schedule_computes_the_product(case):
     gemm, tile = CASES[case]

@@ -76,6 +76,7 @@ def test_parts_are_added_in_their_order():
 
 
 @pytest.mark.parametrize("target", ["t4", "a100", "h100"])
+@pytest.mark.part(3)
 def test_split_products_are_right_on_every_gpu(target):
     gemm = Gemm(40, 36, 104, epilogue=("bias", "residual", "silu"))
     kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(32, 32, 16, splits=3)), target)
@@ -118,6 +119,7 @@ def test_a_box_of_a_matrix_stays_one_in_parts():
 
 
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
+@pytest.mark.part(2)
 def test_a_long_reduction_of_a_small_output_is_split_until_the_gpu_is_full(machine):
     gemm = Gemm(256, 256, 65536)
     tile = default_tile(gemm, machine)

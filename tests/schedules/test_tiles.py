@@ -40,7 +40,7 @@ from .test_gemm import CASES, prefix
         (Gemm(8192, 8192, 8192, dtype="fp32", layout="NN"), (128, 256, 8)),
     ],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_the_fastest_measured_tiles_are_found(gemm, tile):
     found = default_tile(gemm, H100)
     assert (found.m, found.n, found.k) == tile
@@ -78,6 +78,7 @@ def test_a_raster_group_is_a_square_of_tiles():
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.part(2)
 def test_the_closed_form_is_what_recognition_finds(case):
     gemm, tile = CASES[case]
     _, kernel = recognise(prefix(schedule_gemm(gemm, tile).mod))

@@ -36,6 +36,7 @@ def drawn(request):
     return timeline(schedule_gemm(gemm, tile), target, **options)
 
 
+@pytest.mark.part(2)
 def test_barriers_are_those_of_the_pass(drawn):
     for run in drawn.runs:
         assert run.barriers == run.steady.barriers > 0

@@ -34,7 +34,7 @@ def case(request):
     return spec, target, space(spec, machine_for(target))
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_sorted_and_each_once(case):
     _, _, points = case
     times = [point.predicted_us for point in points]
@@ -43,6 +43,7 @@ def test_sorted_and_each_once(case):
     assert len({len(point.features) for point in points}) == 1
 
 
+@pytest.mark.part(2)
 def test_the_models_choice_is_in_it(case):
     spec, target, points = case
     tile = default_tile(spec, machine_for(target))
@@ -80,6 +81,7 @@ def test_every_choice_of_the_plan_is_varied(case):
         assert "cp_async" in asked["mechanism"]
 
 
+@pytest.mark.deep("test_sorted_and_each_once")
 def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
     """Both come to as many threads, slots and stores."""
     spec, machine = Gemm(4096, 4096, 4096), machine_for("h100")
@@ -101,7 +103,7 @@ def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
     assert {one.candidate.request.consumers for one in space(spec, machine)} > {"auto"}
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_points_can_be_made_and_come_to_what_was_predicted(case):
     """A sample of the space through the real passes: the closed form speaks of what they make."""
     spec, target, points = case

@@ -53,7 +53,7 @@ def slots(target):
     return 2 if target == "sm_80" else "auto"
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_convolution_is_right(case):
     spec, tile = CASES[case]
@@ -62,7 +62,7 @@ def test_every_kind_of_convolution_is_right(case):
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("case", cover(FACTORS, lambda case: case.is_legal, ConvCase), ids=str)
 def test_every_pair_of_options_computes_the_convolution(case):
     check(case.spec(), case.kernel_of())
@@ -109,7 +109,7 @@ WAYS = {"rn50 1x1": "tma", "unet": "tma (window)"}
 """How pixels come that are a box: of the matrix that they are, or of the image."""
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("name", LAYERS)
 def test_warpgroups_multiply_layers_that_a_producer_warp_copies(name):
     plan = pipeliner.plan_of(pipelined(LAYERS[name], "sm_90"))
@@ -131,6 +131,7 @@ def test_warpgroups_multiply_layers_that_a_producer_warp_copies(name):
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", ["rn50 3x3 56", "rn50 3x3 7"])
+@pytest.mark.part(2)
 def test_whoever_asks_for_mma_gets_the_tile_and_the_instruction(name, target):
     plan = pipeliner.plan_of(pipelined(LAYERS[name], target, instruction="mma"))
     assert plan.matmuls[0].instruction == "mma.m16n8k16.f16.f32"
@@ -139,6 +140,7 @@ def test_whoever_asks_for_mma_gets_the_tile_and_the_instruction(name, target):
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.part(2)
 def test_three_channels_move_sixteen_bytes_at_once_and_the_plan_says_how(stride, target):
     conv = replace(LAYERS["rn50 stem"], stride=(stride, stride))
     plan = pipeliner.plan_of(pipelined(conv, target, depth=slots(target)))

@@ -24,7 +24,7 @@ READ_DIFFERENTLY = (
 )
 
 
-@pytest.mark.part(4)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("case", READ_DIFFERENTLY)
 def test_every_defect_of_a_convolution_shows(case: str) -> None:
     assert check_mutants(case)["killed"] >= 10

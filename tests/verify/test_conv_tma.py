@@ -25,7 +25,7 @@ def kernel_of(spec: Convolution, tile: ConvTile, **options: Any) -> Kernel:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.part(4)
+@pytest.mark.part(8)
 def test_pixels_are_gathered_in_im2col_mode(case: str) -> None:
     spec, tile = CASES[case]
     kernel = kernel_of(spec, tile, mechanism="tma")
@@ -103,6 +103,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("spec", "tile", "why"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.part(2)
 def test_what_im2col_cannot_do_is_refused_or_left_to_threads(
     spec: Convolution, tile: ConvTile, why: tuple[str, dict[str, Any]]
 ) -> None:
@@ -130,7 +131,7 @@ UNEVEN = [
 
 
 @pytest.mark.parametrize(("spec", "tile"), UNEVEN, ids=str)
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_steps_beyond_the_last_are_gathered_from_outside(spec: Convolution, tile: ConvTile) -> None:
     kernel = kernel_of(spec, tile, mechanism="tma")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}

@@ -41,7 +41,7 @@ WEIGHTS = [
 
 
 @pytest.mark.parametrize(("gemm", "tile", "options"), WEIGHTS, ids=str)
-@pytest.mark.part(4)
+@pytest.mark.part(8)
 def test_weights_are_converted_on_their_way(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -56,6 +56,7 @@ def test_weights_are_converted_on_their_way(
 
 @pytest.mark.parametrize("layout", ["NT", "NN"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.part(2)
 def test_every_weight_is_converted_exactly(dtype: str, layout: str) -> None:
     """Each of the 256 bytes times one, at each place that a lane holds."""
     gemm = Gemm(16, 256, 64, dtype=dtype, layout=layout, out="float32", weights="int8")

@@ -23,7 +23,7 @@ ANNOTATED = ["ms_matmul_async", "annotated_two_stages", "annotated_two_levels"]
 DYNAMIC = [name for name, function in FUNCTIONS.items() if of_trips(function, 0) is not None]
 
 
-@pytest.mark.part(16)
+@pytest.mark.part(32)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_is_right_or_the_request_is_refused(name: str) -> None:
     cases = [asked for asked in CASES if asked.name == name]
@@ -34,13 +34,14 @@ def test_a_function_is_right_or_the_request_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ANNOTATED)
+@pytest.mark.part(3)
 def test_a_depth_beside_annotated_stages_is_had_or_refused(name: str) -> None:
     own = annotated_depths(name)
     for depth in DEPTHS:
         assert outcome(Asked(name, depth)) == ("right" if own == {depth} else "refused"), depth
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(18)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_a_loop_of_any_trip_count_is_right(name: str, depth: int) -> None:

@@ -76,7 +76,7 @@ def kernel_of(case: str, first: int, second: int) -> tuple[Spec, Kernel]:
     return spec, kernel
 
 
-@pytest.mark.part(15)
+@pytest.mark.part(30)
 @pytest.mark.parametrize(("case", "depths"), list(itertools.product(KERNELS, DEPTHS)))
 def test_every_pair_of_depths_is_right(case: str, depths: tuple[int, int]) -> None:
     spec, kernel = kernel_of(case, *depths)

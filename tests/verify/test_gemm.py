@@ -27,7 +27,7 @@ ILLEGAL = cover(
 )
 
 
-@pytest.mark.part(12)
+@pytest.mark.part(24)
 @pytest.mark.parametrize("case", LEGAL, ids=str)
 def test_every_pair_of_options_computes_the_product(case: Case) -> None:
     kernel = case.kernel()
@@ -45,6 +45,7 @@ def test_every_pair_of_options_computes_the_product(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ILLEGAL, ids=str)
+@pytest.mark.part(2)
 def test_what_is_impossible_is_refused_with_its_numbers(case: Case) -> None:
     expected = refusal(case)
     assert expected is not None

@@ -48,7 +48,7 @@ def assert_right(gemm: Gemm, kernel: Kernel, m: int | None = None, **options: An
 STEPS = (1, 2, 3, 4, 5, 6)
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize(("steps", "depth"), list(itertools.product(STEPS, (1, 2, 3, 4))))
 def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
     number = steps * 4 + depth
@@ -59,7 +59,7 @@ def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
     assert_right(gemm, kernel, **options)
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("k", [32, 64, 128])
@@ -102,6 +102,7 @@ def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int,
     ],
     ids=str,
 )
+@pytest.mark.part(2)
 def test_a_tile_of_few_rows_takes_swap_ab(
     gemm: Gemm,
     tile: tuple[int, int, int],
@@ -124,6 +125,7 @@ def test_a_tile_of_few_rows_takes_swap_ab(
     ],
     ids=str,
 )
+@pytest.mark.part(2)
 def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int]) -> None:
     kernel = kernel_of(gemm, tile)
     for timing, order in runs_of(gemm):
@@ -142,7 +144,7 @@ def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int]) -> None:
     ],
     ids=str,
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_results_leave_by_way_of_shared_memory(
     gemm: Gemm, tile: tuple[int, int, int], ctas: int | None, slots: int
 ) -> None:
@@ -169,6 +171,7 @@ def test_results_leave_from_registers_where_that_is_asked_for() -> None:
     ],
     ids=str,
 )
+@pytest.mark.part(3)
 def test_a_box_reaches_as_far_beyond_the_result_as_its_tile(gemm: Gemm) -> None:
     kernel = kernel_of(gemm, (128, 64, 64))
     assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
@@ -206,6 +209,7 @@ def test_what_only_tensor_cores_multiply(gemm: Gemm, tile: tuple[int, int, int])
 
 
 @pytest.mark.parametrize("m", [1, 100, 128, 257])
+@pytest.mark.part(2)
 def test_a_symbolic_number_of_rows(m: int) -> None:
     gemm = Gemm(None, 136, 128, dtype="bfloat16")
     kernel = kernel_of(gemm, (128, 64, 64))
@@ -213,7 +217,7 @@ def test_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel, m)
 
 
-@pytest.mark.part(12)
+@pytest.mark.part(36)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("ctas", [1, 2, 3])
@@ -228,6 +232,7 @@ def test_a_persistent_grid_carries_slots_and_phases_across_tiles(
 
 
 @pytest.mark.parametrize("m", [1, 300, 513])
+@pytest.mark.part(3)
 def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
     gemm = Gemm(None, 136, 128, dtype="bfloat16")
     assert_right(gemm, kernel_of(gemm, (128, 64, 64), 4), m)
@@ -245,7 +250,7 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
     ],
     ids=str,
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_clusters_share_what_is_the_same_for_neighbours(
     gemm: Gemm, ctas: int | None, cluster: int
 ) -> None:
@@ -269,6 +274,7 @@ def test_clusters_that_cannot_share_are_refused() -> None:
 @pytest.mark.parametrize(
     ("dtype", "accumulator", "k"), [("float16", "float16", 64), ("int8", "int32", 128)]
 )
+@pytest.mark.part(2)
 def test_every_accumulator(dtype: str, accumulator: str, k: int) -> None:
     gemm = Gemm(128, 128, 2 * k, dtype=dtype, accumulator=accumulator)
     kernel = kernel_of(gemm, (128, 128, k))
@@ -289,6 +295,7 @@ def counted_kernel() -> Kernel:
 
 
 @pytest.mark.parametrize("steps", range(9))
+@pytest.mark.part(2)
 def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> None:
     a, b, c = operands("float16", 512)
     for timing, order in runs_of(steps):

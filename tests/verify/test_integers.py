@@ -26,7 +26,7 @@ WARPGROUPS = GemmTile(64, 64, 128)
         ("NT", WARPGROUPS, H100, "wgmma", "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.u8"),
     ],
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_unsigned_bytes_multiply_over_their_whole_range(
     layout: str, tile: GemmTile, target: str, instruction: Any, ptx: str
 ) -> None:

@@ -66,7 +66,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(18)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_nobody_reads_lands_before_its_bytes_are_used_again(name: str, target: str) -> None:

@@ -22,7 +22,7 @@ from ..corpus import loops
 from .mutation_kernels import FORMS, count_in_cuda, family, gemm, unexplained
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(18)
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: "-".join(how.values()))
 @pytest.mark.parametrize("depth", [1, 3])
 def test_one_mutant_for_each_synchronisation_in_the_cuda(depth: int, how: dict[str, str]) -> None:
@@ -61,7 +61,7 @@ def test_every_slot_of_the_steady_state_is_shifted() -> None:
     assert {mutant.what.partition("[")[0] for mutant in uses} == rings == {"A_shared", "B_shared"}
 
 
-@pytest.mark.part(6)
+@pytest.mark.part(12)
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: "-".join(how.values()))
 def test_every_mutant_of_a_gemm_dies(how: dict[str, str]) -> None:
     depth = 3 if how["instruction"] == "mma" else 2
@@ -85,7 +85,7 @@ STREAMS = {
 """Loops without shared memory, whose loads have rings in registers."""
 
 
-@pytest.mark.part(9)
+@pytest.mark.part(27)
 @pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_index_of_a_ring_in_registers_is_shifted(name: str, depth: int) -> None:
@@ -101,7 +101,7 @@ def test_every_index_of_a_ring_in_registers_is_shifted(name: str, depth: int) ->
         assert len(shifted) == len(uses) >= 2 * depth
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_mutant_of_a_ring_in_registers_dies(name: str, depth: int) -> None:
@@ -126,7 +126,7 @@ PAIRS = [
 """Two layouts of each type, each with two types or three."""
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 @pytest.mark.parametrize(
     ("dtype", "layout"),
     [pytest.param(*pair, marks=[] if pair in QUICK else [pytest.mark.slow]) for pair in PAIRS],
@@ -174,7 +174,7 @@ TRIPS = (1, 2, 5)
 """Iterations, one for each form and depth: relatives have others."""
 
 
-@pytest.mark.part(12)
+@pytest.mark.part(36)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "depth", "trips"),

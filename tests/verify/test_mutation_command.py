@@ -19,6 +19,7 @@ from .mutation_kernels import count_in_cuda
 SMALL = ("gemm", "--m", "32", "--n", "32", "--tile", "32x32x16", "--target", "a100", "--depth", "3")
 
 
+@pytest.mark.deep("test_command_says_what_survives")
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", *SMALL, "--k", "80", "--mutate"]) == 0
     *table, last = capsys.readouterr().out.splitlines()

@@ -34,7 +34,7 @@ def in_some_mode(number: int) -> dict[str, Any]:
     return {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
 
 
-@pytest.mark.part(12)
+@pytest.mark.part(24)
 @pytest.mark.parametrize(
     ("tiles", "steps", "depth"), list(itertools.product((2, 3, 5), (1, 2, 3, 5), (1, 2, 3, 4)))
 )
@@ -62,7 +62,7 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     ],
     ids=str,
 )
-@pytest.mark.part(4)
+@pytest.mark.part(12)
 def test_every_form(gemm: Gemm, ctas: int, tile: Any, options: dict[str, Any]) -> None:
     kernel = kernel_of(gemm, ctas, tile, **options)
     assert verify_workload(kernel, gemm, **modes_of(gemm)).ok
@@ -90,6 +90,7 @@ def test_clusters_share_what_ping_pong_groups_of_both_use(
 
 
 @pytest.mark.parametrize("m", [1, 300, 513])
+@pytest.mark.part(3)
 def test_a_symbolic_number_of_rows(m: int) -> None:
     gemm = Gemm(None, 136, 128, dtype="bfloat16")
     assert_right(gemm, kernel_of(gemm, 4), m)
@@ -115,7 +116,7 @@ def counted_kernel() -> Kernel:
 
 
 @pytest.mark.parametrize("steps", range(STEPS + 1))
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> None:
     """Also of no steps at all, where a group runs all the same."""
     rng = np.random.default_rng(0)

@@ -50,7 +50,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
     ],
     ids=str,
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_sums_of_one_step_are_added_in_float32(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -61,6 +61,7 @@ def test_sums_of_one_step_are_added_in_float32(
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.part(2)
 def test_a_trip_count_known_at_run_time(steps: int) -> None:
     kernel = pipeliner.build(
         counted("float8_e4m3fn", 128), "h100", instruction="wgmma", accumulate="promoted"

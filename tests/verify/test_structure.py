@@ -35,7 +35,7 @@ def pipelined(gemm, target, **options):
 
 
 @pytest.mark.parametrize("name", LARGE)
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_a_steady_iteration_has_one_barrier(name: str) -> None:
     instruction = "auto" if LARGE[name].dtype == "float32" else "mma"
     plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90", instruction=instruction))
@@ -47,7 +47,7 @@ def test_a_steady_iteration_has_one_barrier(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LARGE if not name.startswith("fp32")])
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_on_hopper_roles_leave_the_steady_state_without_one(name: str) -> None:
     plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90"))
     assert [role.name for role in plan.roles] == ["consumer", "producer"]
@@ -59,7 +59,7 @@ def test_on_hopper_roles_leave_the_steady_state_without_one(name: str) -> None:
 
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("name", ["fp32", "tf32", "fp16", "int8"])
-@pytest.mark.part(3)
+@pytest.mark.part(9)
 def test_a_depth_asked_for_is_what_the_rings_get(name: str, depth: int) -> None:
     plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_80", depth=depth))
     rings = {r.buffer: r.depth for r in plan.loops[0].rings if r.scope.startswith("shared")}

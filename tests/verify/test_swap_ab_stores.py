@@ -36,7 +36,7 @@ def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kerne
     ],
     ids=str,
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_result_with_swap_ab_is_transposed_as_it_is_stored(spec: Any, tile: Any) -> None:
     kernel = kernel_of(spec, tile)
     assert kernel.plan.matmuls[0].swap_ab

@@ -71,11 +71,13 @@ def test_tiles_without_a_product_are_given_to_threads() -> None:
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 6), (3, 6), (6, 3)])
+@pytest.mark.part(3)
 def test_a_loop_of_guarded_steps_ends_with_its_range_too(n: int, m: int) -> None:
     assert run(program(trips="n", guard="{k} < m"), n, m) == "pipelined"
 
 
 @pytest.mark.parametrize("instruction", ["simt", "mma"])
+@pytest.mark.part(2)
 def test_two_products_on_one_accumulator(instruction: str) -> None:
     tiles = replace(A, name="S2"), replace(B, name="S3")
     more = TileLoop("k1", (*tiles, Product("acc0", "S2", "S3")))
@@ -89,6 +91,7 @@ def test_products_that_one_instruction_cannot_all_be_take_another() -> None:
 
 
 @pytest.mark.parametrize("instruction", ["simt", "mma"])
+@pytest.mark.part(2)
 def test_one_tile_in_two_products(instruction: str) -> None:
     second = replace(B, name="S2", k_last=False, source_k_last=False)
     made = program(second, Product("acc1", "S0", "S2"), Product("acc2", "S0", "S1"))

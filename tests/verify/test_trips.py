@@ -36,6 +36,7 @@ def product(A_: T.handle, B_: T.handle, C: T.Buffer((M, N), "float32"), steps: T
 @pytest.mark.parametrize("epilogue", ["rolled", "peeled"])
 @pytest.mark.parametrize("mechanism", ["cp_async", "register", "direct"])
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
+@pytest.mark.part(2)
 def test_any_trip_count_computes_the_product(depth: int, mechanism: str, epilogue: str) -> None:
     schedule = schedule_gemm(Gemm(M, N, STEP), GemmTile(M, N, STEP), product)
     request = Request(depth=depth, mechanism=mechanism, epilogue=epilogue)

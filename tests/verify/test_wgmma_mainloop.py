@@ -26,7 +26,7 @@ from .test_hopper import ORDERS, TIMINGS, assert_right, kernel_of
     ],
     ids=str,
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_non_specialised_mainloop_of_wgmma(
     gemm: Gemm, tile: tuple[int, int, int], depth: Any
 ) -> None:
@@ -47,7 +47,7 @@ KINDS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_non_specialised_mainloop_of_every_type(number: int) -> None:
     """With one to four slots, more of them than steps among these; operands in registers, too."""
     for depth, steps in ((1, 3), (2, 3), (3, 5), (4, 1)):
@@ -80,7 +80,7 @@ def test_a_non_specialised_mainloop_of_every_type(number: int) -> None:
     ],
     ids=str,
 )
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_a_convolution_gathers_for_wgmma(conv: Conv, tile: ConvTile) -> None:
     kernel = pipeliner.build(
         schedule_conv(conv, tile), "h100", instruction="wgmma", mechanism="cp_async"

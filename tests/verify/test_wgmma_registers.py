@@ -52,7 +52,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
     ],
     ids=str,
 )
-@pytest.mark.part(4)
+@pytest.mark.part(8)
 def test_the_first_operand_through_registers(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -101,7 +101,7 @@ TRANSPOSED = [
 
 
 @pytest.mark.parametrize(("gemm", "tile", "options"), TRANSPOSED, ids=str)
-@pytest.mark.part(3)
+@pytest.mark.part(6)
 def test_an_operand_with_k_outermost_is_transposed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
@@ -264,6 +264,7 @@ def test_the_plan_says_so_and_is_obeyed_again() -> None:
     assert pipeliner.build(schedule_gemm(gemm, tile), "h100", plan=plan).cuda == kernel.cuda
 
 
+@pytest.mark.deep("test_the_first_operand_through_registers")
 def test_operands_stay_in_shared_memory_unless_registers_are_asked_for() -> None:
     for operand in ("auto", "shared"):
         kernel = kernel_of(Gemm(128, 64, 256), GemmTile(64, 64, 64), operand=operand)

@@ -16,7 +16,7 @@ from .test_conv_tma import kernel_of
 
 
 @pytest.mark.parametrize("case", WINDOWS)
-@pytest.mark.part(4)
+@pytest.mark.part(12)
 def test_pixels_of_whole_rows_are_a_box(case: str) -> None:
     spec, tile = WINDOWS[case]
     kernel = kernel_of(spec, tile, mechanism="tma")
