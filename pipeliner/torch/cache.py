@@ -30,6 +30,8 @@ from ..errors import ToolError
 MODE: Final = 0o700
 """Of the folder: its owner may do everything, others nothing."""
 
+FILE_MODE: Final = 0o600
+
 OTHERS: Final = S_IWGRP | S_IWOTH
 
 ABANDONED: Final = 3600.0
@@ -105,6 +107,8 @@ class KernelCache:
             entry = {"key": key, "note": note, "library": library.name, "sha256": digest}
             description = Path(folder) / "entry"
             description.write_text(json.dumps(entry))
+            for file in (made, description):
+                file.chmod(FILE_MODE)
             made.replace(library)
             description.replace(self._place(key))
         self._bound(self._place(key))

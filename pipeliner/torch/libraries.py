@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import networkx
+import tvm
+
 from .. import knobs
 from ..diagnostics import Reason
 from ..errors import ToolError
@@ -16,6 +19,7 @@ from ..records.candidate import NOTHING_ASKED, Candidate, default_candidate
 from ..records.recorded import recorded
 from ..schedules.workloads import Spec
 from ..toolchain import nvcc
+from ..values.failure import why
 from .cache import KernelCache
 from .keys import kernel_key
 from .said import say
@@ -26,6 +30,9 @@ from .workspaces import (
     workspaces_of,
     workspaces_of_text,
 )
+
+LOADED_EARLY: Final = (networkx,)
+"""What planning imports only when it is needed, and a first call should not wait for."""
 
 _FOLDER: Final = "torch"
 """Of the user's cache folder, the part that is for PyTorch's calls."""
@@ -77,8 +84,6 @@ def _built(spec: Spec, target: Any, candidate: Candidate | None) -> tuple[Kernel
 
 def _found(cache: KernelCache, key: str, spec: Spec) -> LoadedKernel | None:
     """The kernel on disk; None: it has to be made. What is wrong with an entry is said once."""
-    import tvm
-
     try:
         kept = cache.find(key)
         if kept is None:
@@ -87,7 +92,10 @@ def _found(cache: KernelCache, key: str, spec: Spec) -> LoadedKernel | None:
     except ToolError as err:
         say("cache", err.reason)
         return None
-    except (RuntimeError, OSError, AttributeError):  # just removed by a process that makes room
+    except (RuntimeError, OSError, AttributeError) as err:
+        if kept.path.exists():  # else a process that makes room has just removed it
+            said = Reason.of(why(err))
+            say("cache", Reason("cache.entry", kernel=spec.name, path=str(cache.path), why=said))
         return None
     return LoadedKernel(run, workspaces_of_text(kept.note), "disk")
 

@@ -7,14 +7,16 @@ gradients goes straight to its kernel: a second way through the dispatcher takes
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 import torch
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from . import kernels
+from . import dispatch, kernels, launching, said
 from .problems import Window
 
 NAMESPACE: Final = "pipeliner"
@@ -225,6 +227,7 @@ def _autograd(op: Any, gradient: Any, below: Any, own: Any, peer: Any) -> Callab
     forward-mode differentiation, ``peer``, PyTorch's op, is called and differentiated.
     """
     after = torch._C._after_autograd_keyset
+    count = len(op._schema.arguments)  # the dispatcher leaves out what is as by default
     known: set[int] = {
         (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autograd{place}")))
         .add(getattr(torch._C.DispatchKey, place))
@@ -237,7 +240,7 @@ def _autograd(op: Any, gradient: Any, below: Any, own: Any, peer: Any) -> Callab
         if forward_ad._current_level >= 0 or not own(*args):
             return peer(*args)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
-            return gradient.apply(*args)
+            return gradient.apply(*args, *[None] * (count - len(args)))
         if keys.raw_repr() in known:
             return below(*args)
         with torch._C._AutoDispatchBelowAutograd():
@@ -261,6 +264,16 @@ def _autocast(device: str, op: Callable[..., Any]) -> Callable[..., Any]:
 def _cast(value: Any, dtype: Any) -> Any:
     cast = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.to(dtype) if cast and value.dtype is not torch.float64 else value
+
+
+def _unseen(code: Any) -> None:
+    """Keep dynamo from tracing ``code`` and what is defined in it, where an op calls it."""
+    dynamo = torch._C._dynamo.eval_frame
+    actions = dynamo._FrameAction.SKIP, dynamo._FrameAction.DEFAULT
+    dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(*actions))
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            _unseen(inner)
 
 
 def _register() -> None:
@@ -293,6 +306,10 @@ def _register() -> None:
         _LIBRARY.impl(name, autograd, "Autograd", with_keyset=True)
         for device in ("cuda", "cpu"):
             _LIBRARY.impl(name, _autocast(device, op), f"Autocast{device.upper()}")
+    own = (sys.modules[__name__], kernels, dispatch, launching, said)
+    for function in (one for module in own for one in vars(module).values()):
+        if isinstance(function, FunctionType):
+            _unseen(function.__code__)
 
 
 _register()

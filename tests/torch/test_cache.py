@@ -42,6 +42,7 @@ def test_what_is_stored_is_found(tmp_path: Path) -> None:
     assert found is not None
     assert found.path.read_bytes() == b"machine code"
     assert found.note == "a note"
+    assert {file.stat().st_mode & 0o777 for file in cache.path.iterdir()} == {0o600}
     assert cache.find("another key") is None
 
 

@@ -86,6 +86,26 @@ def test_compiled() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+def test_gradients_without_a_bias() -> None:
+    x, w, _ = operands()["linear"]
+    for call in (pt.linear, torch.ops.pipeliner.linear):
+        assert torch.autograd.gradcheck(call, (x, w), fast_mode=True)
+
+
+def test_calls_behind_a_graph_break() -> None:
+    """The ops' own code is not traced: it would be, where a compiler cannot make one graph."""
+    x, w, _ = operands()["linear"]
+
+    def broken(x: Any, w: Any) -> Any:
+        torch._dynamo.graph_break()
+        return pt.linear(x, w).relu()
+
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(broken, backend="aot_eager")
+    assert torch.equal(compiled(x, w), F.linear(x, w).relu())
+    assert torch._dynamo.utils.counters["graph_break"].total() == 1
+
+
 def test_autocast() -> None:
     x, w = torch.randn(4, 8), torch.randn(3, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
