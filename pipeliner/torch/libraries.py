@@ -86,12 +86,13 @@ def _found(cache: KernelCache, key: str, spec: Spec) -> LoadedKernel | None:
     """The kernel on disk; None: it has to be made. What is wrong with an entry is said once."""
     try:
         kept = cache.find(key)
-        if kept is None:
-            return None
-        run = tvm.runtime.load_module(str(kept.path))[spec.name]
     except ToolError as err:
         say("cache", err.reason)
         return None
+    if kept is None:
+        return None
+    try:
+        run = tvm.runtime.load_module(str(kept.path))[spec.name]
     except (RuntimeError, OSError, AttributeError) as err:
         if kept.path.exists():  # else a process that makes room has just removed it
             said = Reason.of(why(err))

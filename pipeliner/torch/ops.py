@@ -306,8 +306,8 @@ def _register() -> None:
         _LIBRARY.impl(name, autograd, "Autograd", with_keyset=True)
         for device in ("cuda", "cpu"):
             _LIBRARY.impl(name, _autocast(device, op), f"Autocast{device.upper()}")
-    own = (sys.modules[__name__], kernels, dispatch, launching, said)
-    for function in (one for module in own for one in vars(module).values()):
+    rooms = (sys.modules[__name__], kernels, dispatch, launching, said)
+    for function in (one for module in rooms for one in vars(module).values()):
         if isinstance(function, FunctionType):
             _unseen(function.__code__)
 
