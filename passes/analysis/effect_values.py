@@ -12,8 +12,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ...diagnostics import Reason
-from ..ir.nodes import Buffer, Expr, Var
-from .operands import READ, WRITE
+from ..ir.nodes import Buffer, Call, Expr, Var
+from .operands import READ, WRITE, InstructionEffects
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a call touches a buffer: by which of its operands, a ``pointer`` or an element.
+
+    ``instruction``: what the call does; None if that is unknown.
+    """
+
+    call: Call
+    instruction: InstructionEffects | None
+    pointer: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +34,7 @@ class Effect:
 
     ``box``: (first index, extent) for each dimension, None for the whole buffer. ``guards``: the
     conditions around it. ``bytes``: its first byte and length, if it is made through a view of the
-    buffer; it has no box then.
+    buffer; it has no box then. ``use``: the call that does it, if it is no load or store.
     """
 
     buffer: Buffer
@@ -30,6 +42,7 @@ class Effect:
     box: tuple[tuple[Expr, int], ...] | None
     guards: tuple[Expr, ...] = ()
     bytes: tuple[Expr, int] | None = None
+    use: Use | None = None
 
     @property
     def reads(self) -> bool:

@@ -15,7 +15,7 @@ extern without pointers), a call that ``fences`` names, and a loop that ends whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import tvm_ffi
@@ -26,8 +26,8 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ...diagnostics import Reason
 from ..ir.calls import ACCESS_PTR, ADDRESS_OF, POINTERS, called
-from ..ir.nodes import CONSTANTS, Buffer, Expr, Stmt, literal, walk
-from .effect_values import Effect, Effects
+from ..ir.nodes import CONSTANTS, Buffer, Expr, Stmt, i32, literal, walk
+from .effect_values import Effect, Effects, Use
 from .fences import callee, fence_of, polled_by
 from .memory import Memories, byte_span
 from .operands import BOTH, READ, WRITE, InstructionEffects, instruction_of
@@ -45,9 +45,9 @@ _TRANSPARENT: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr")
 __all__ = ["BOTH", "READ", "WRITE", "Effect", "Effects", "effects"]
 
 
-def effects(stmt: Stmt) -> Effects:
-    """Return the effects of ``stmt``."""
-    found = _Collector()
+def effects(stmt: Stmt, on: Callable[[Buffer], bool] | None = None) -> Effects:
+    """Return the effects of ``stmt``; with ``on``, those on buffers that it is true of."""
+    found = _Collector(on)
     found.visit(stmt)
     return found.result
 
@@ -56,17 +56,22 @@ class _Collector:
     """Visits a statement in execution order and collects its effects.
 
     ``signatures``: of the enclosing blocks, inner last; ``calls``: whether each has an opaque call
-    of its own. ``unused``: the value of an Evaluate, which no statement uses.
+    of its own. ``call`` and ``instruction``: the innermost call, but one that multiplies by
+    descriptors around those that encode them. ``unused``: the value of an Evaluate, which no
+    statement uses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on: Callable[[Buffer], bool] | None) -> None:
+        self.on = on
         self.result = Effects()
         self.signatures: list[dict[Buffer, tuple[str, Any]]] = []
         self.calls: list[bool] = []
         self.guards: list[Expr] = []
         self.buffers: dict[Buffer, Buffer] = {}
+        self.wanted: dict[Buffer, bool] = {}
         self.memories = Memories()
-        self.descriptors = False
+        self.call: Any = None
+        self.instruction: InstructionEffects | None = None
         self.unused: Any = None
         self.callbacks = [
             (tirx.For, self._for),
@@ -147,11 +152,12 @@ class _Collector:
     def _load(self, node: Any, visitor: Any) -> None:
         self._element(node, READ, visitor)
 
-    def _element(self, load: Any, mode: str, visitor: Any) -> None:
-        """Add an access of an element: a load, or a register operand passed by reference."""
+    def _element(self, load: Any, mode: str, visitor: Any, pointer: Any = None) -> None:
+        """Add an access of an element: a load, or an operand passed by reference."""
         indices = load.indices[:]
         self._values(indices, visitor)
-        self._access(load.source, mode, _point(indices))
+        if self.on is None or self._is_wanted(load.source):
+            self._access(load.source, mode, _point(indices), pointer)
 
     def _values(self, exprs: Sequence[Any], visitor: Any) -> None:
         for expr in exprs:
@@ -208,20 +214,31 @@ class _Collector:
         self.result.locals[node.buffer] = None
 
     def _call(self, node: Any, visitor: Any) -> None:
-        name = called(node)
+        name, instruction = called(node), instruction_of(node)
         unused = self.unused is not None and node.same_as(self.unused)
         self.result.fence = self.result.fence or fence_of(node, unused=unused)
         if name in POINTERS:
-            self._pointer(node, READ if self.descriptors else None, visitor)
+            self._pointer(node, READ if self._reads_by_descriptor() else None, visitor)
         elif name.endswith("if_then_else"):
             condition, value, other = node.args
             self._either(condition, value, other, visitor)
-        elif name in (*_TRANSPARENT, *_EXCHANGES) or (name and _is_pure(node.op)):
+        elif name in (*_TRANSPARENT, *_EXCHANGES) or (
+            instruction is None and name and _is_pure(node.op)
+        ):
             visitor.default_visit(node)
-        elif (instruction := instruction_of(node)) is not None:
-            self._instruction(instruction, node, visitor)
-        else:
+        elif self._reads_by_descriptor():
             self._unknown(node, visitor)
+        else:
+            around = self.call, self.instruction
+            self.call, self.instruction = node, instruction
+            if instruction is None:
+                self._unknown(node, visitor)
+            else:
+                self._instruction(instruction, node, visitor)
+            self.call, self.instruction = around
+
+    def _reads_by_descriptor(self) -> bool:
+        return self.instruction is not None and self.instruction.by_descriptor
 
     def _instruction(self, instruction: InstructionEffects, node: Any, visitor: Any) -> None:
         self.result.is_mma |= instruction.is_mma
@@ -233,9 +250,13 @@ class _Collector:
         self.result.is_mma_wait |= instruction.is_mma_wait
         runs = self.result.in_flight or instruction.by_descriptor
         self.result.in_flight = runs and not instruction.is_mma_wait
-        self.descriptors = instruction.by_descriptor  # what they point to is read
+        if instruction.guard is not None:
+            guard = node.args[instruction.guard]
+            is_bool = str(guard.ty.dtype) == "bool"
+            self.guards.append(guard if is_bool else tirx.NE(guard, i32(0)))
         self._operands(node.args, instruction, visitor)
-        self.descriptors = False
+        if instruction.guard is not None:
+            self.guards.pop()
 
     def _operands(self, args: Any, instruction: InstructionEffects, visitor: Any) -> None:
         """Visit the operands, inputs first: an accumulator is read before it is written."""
@@ -252,7 +273,7 @@ class _Collector:
         before = len(self.result.accesses)
         for arg in node.args:
             if isinstance(arg, TensorLoad):
-                self._pointer(arg, BOTH, visitor)
+                self._element(arg, BOTH, visitor, arg)
             else:
                 visitor.visit(arg)
         self.result.is_opaque = True
@@ -265,7 +286,7 @@ class _Collector:
 
     def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:
         """Add an access as ``role`` through an address, or to an element by reference."""
-        while called(arg) in _TRANSPARENT:
+        while type(arg) is Call and called(arg) in _TRANSPARENT:
             arg = arg.args[0]
         if type(arg) is TensorLoad:
             self._element(arg, role or BOTH, visitor)
@@ -275,16 +296,17 @@ class _Collector:
             return
         if called(arg) == ADDRESS_OF:
             target = arg.args[0]
-            self._values(target.indices[:], visitor)
-            self._access(target.source, *self._role(target.source, role))
+            if isinstance(target, TensorLoad):  # not a tensor map
+                self._values(target.indices[:], visitor)
+                self._access(target.source, *self._role(target.source, role), arg)
         elif called(arg) == ACCESS_PTR:
             mask = literal(arg.args[4])
             masked = {1: READ, 2: WRITE}.get(mask or 0, BOTH)
             visitor.visit(arg.args[2])
             for buf in _pointed(arg.args[1]):
-                self._access(buf, *self._role(buf, role or masked))
+                self._access(buf, *self._role(buf, role or masked), arg)
         else:
-            self._access(arg.args[0], *self._role(arg.args[0], role))
+            self._access(arg.args[0], *self._role(arg.args[0], role), arg)
 
     def _role(self, buf: Buffer, role: str | None) -> tuple[str, Any]:
         """Return mode and box of a pointer: by the instruction, or else the innermost signature."""
@@ -296,13 +318,20 @@ class _Collector:
                 return role, None
         return role or BOTH, None
 
-    def _access(self, buf: Buffer, mode: str, box: Any) -> None:
+    def _access(self, buf: Buffer, mode: str, box: Any, pointer: Any = None) -> None:
         span = None
         if buf in self.memories.places:
             span, box = byte_span(self.memories, buf, box), None
             buf = self.memories.place(buf).root
-        buf = self.buffers.setdefault(buf, buf)  # one object each: to compare them is then cheap
-        self.result.accesses.append(Effect(buf, mode, box, tuple(self.guards), span))
+        if self.on is None or self._is_wanted(buf):
+            buf = self.buffers.setdefault(buf, buf)  # one object each: comparing them is cheap then
+            use = None if pointer is None else Use(self.call, self.instruction, pointer)
+            self.result.accesses.append(Effect(buf, mode, box, tuple(self.guards), span, use))
+
+    def _is_wanted(self, buf: Buffer) -> bool:
+        if buf not in self.wanted:
+            self.wanted[buf] = self.on is None or self.on(buf)
+        return self.wanted[buf]
 
 
 def _is_pure(op: Any) -> bool:

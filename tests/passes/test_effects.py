@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
-from pipeliner.passes.analysis.effects import READ, WRITE, effects
+from pipeliner.passes.analysis.accesses import accesses
+from pipeliner.passes.analysis.effects import BOTH, READ, WRITE, effects
 from pipeliner.passes.analysis.op_kinds import classify
 from pipeliner.passes.ir import nodes as ir
 
@@ -18,6 +19,7 @@ S = ir.buffer([16, 64], "float16", "S", "shared.dyn")
 F = ir.buffer([8], "uint32", "F", "local")
 ACC = ir.buffer([4], "float32", "ACC", "local")
 HALF = ir.buffer([8], "float16", "HALF", "local")
+LANE = ir.Var("i", "int32")
 load = tirx.BufferLoad
 
 
@@ -48,9 +50,9 @@ def mma() -> Any:
     return evaluate(op(*acc, *[at(F, q) for q in range(6)], *acc))
 
 
-def cp_async(*src_bytes: Any) -> Any:
-    op = T.ptx["cp.async.cg.shared.global.L2::128B"]
-    return evaluate(op(T.address_of(at(S, 1, 0)), T.address_of(at(A, 0, 0)), 16, *src_bytes))
+def cp_async(*src_bytes: Any, **predicate: Any) -> Any:
+    op, to = T.ptx["cp.async.cg.shared.global.L2::128B"], T.address_of(at(S, 1, 0))
+    return evaluate(op(to, T.address_of(at(A, 0, 0)), 16, *src_bytes, **predicate))
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,7 @@ def cp_async(*src_bytes: Any) -> Any:
         (tirx.BufferStore(S, at(A, 0, 0) * at(A, 0, 1), [0, 0]), {"A"}, {"S"}, "compute"),
         (cp_async(), {"A"}, {"S"}, "copy"),
         (cp_async(8), {"A"}, {"S"}, "copy"),
+        (cp_async(pred=LANE < 3), {"A"}, {"S"}, "copy"),
         (ldmatrix(), {"S"}, {"F"}, "load"),
         (mma(), {"ACC", "F"}, {"ACC"}, "mma"),
         (evaluate(T.call_extern("int32", "f", S.access_ptr("r"))), {"S"}, set(), "opaque"),
@@ -130,6 +133,63 @@ def test_guards_are_those_of_the_branch() -> None:
     guards = [a.guards[0] for a in found.accesses if a.writes]
     assert guards[0].same_as(flag)
     assert isinstance(guards[1], tirx.Not)
+
+
+def test_a_predicate_is_a_guard() -> None:
+    flag = ir.Var("flag", "bool")
+    found = effects(cp_async(pred=flag))
+    assert [(str(a.buffer.name), a.mode) for a in found.accesses] == [("A", READ), ("S", WRITE)]
+    assert all(a.guards[0].same_as(flag) for a in found.accesses)
+    (counted,) = {str(a.guards[0]) for a in effects(cp_async(pred=LANE)).accesses}
+    assert counted == "i != 0"
+
+
+def test_a_register_that_may_keep_its_value_is_read() -> None:
+    op = T.ptx["ld.shared.b32"]
+    for predicate, mode in (({}, WRITE), ({"pred": LANE < 3}, BOTH)):
+        stmt = evaluate(op(at(F, 0), T.address_of(at(S, 1, 0)), **predicate))
+        assert [(str(a.buffer.name), a.mode) for a in effects(stmt).accesses] == [
+            ("S", READ),
+            ("F", mode),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("stmt", "mode", "index", "facts"),
+    [
+        (tirx.BufferStore(S, at(HALF, 0), [1, LANE]), "write", (1, "i"), {"own"}),
+        (cp_async(), "write", (1, 0), {"own", "issue"}),
+        (cp_async(pred=LANE < 3), "write", (1, 0), {"own", "issue"}),
+        (ldmatrix(), "read", (0, None), set()),
+        (
+            evaluate(T.cuda.atomic_add(T.address_of(at(S, 0, 1)), tirx.const(1, "float16"))),
+            "atomic",
+            (0, 1),
+            set(),
+        ),
+        (evaluate(T.call_extern("int32", "f", S.access_ptr("r"))), "read", (None, None), set()),
+        (evaluate(T.call_extern("int32", "f", S.data)), "update", (None, None), set()),
+        (evaluate(T.call_extern("int32", "f", at(S, 1, 2))), "read", (1, 2), {"own"}),
+    ],
+)
+def test_what_barriers_are_placed_from(
+    stmt: Any, mode: str, index: tuple[Any, ...], facts: set[str]
+) -> None:
+    (access,) = accesses(stmt)
+    assert access.mode == mode
+    assert [None if at is None else str(at) for at in access.index] == [
+        None if at is None else str(at) for at in index
+    ]
+    assert {name for name in ("own", "issue") if getattr(access, name)} == facts
+
+
+def test_a_fragment_of_wmma_is_loaded_from_many_rows() -> None:
+    fragment = ir.buffer([256], "float16", "W", "wmma.matrix_a")
+    call = T.tvm_load_matrix_sync(
+        fragment.data, 16, 16, 16, 0, T.address_of(at(S, 0, 0)), 64, "row_major"
+    )
+    (access,) = accesses(evaluate(call))
+    assert (access.mode, access.index) == ("read", (None, None))
 
 
 def test_own_allocations_do_not_show() -> None:
