@@ -146,8 +146,8 @@ class KnownBounds:
         if kind is Var:
             return self._known.get(expr)
         if kind is tirx.Cast:
-            found, held = self.of(expr.value, met), RANGES.get(str(expr.ty.dtype), range(0))
-            return found if found and found.low in held and found.high in held else None
+            found, allowed = self.of(expr.value, met), RANGES.get(str(expr.ty.dtype), range(0))
+            return found if found and found.low in allowed and found.high in allowed else None
         if kind is tirx.Select:
             a, b = self.of(expr.true_value, met), self.of(expr.false_value, met)
             if a is None or b is None:

@@ -231,8 +231,8 @@ class _Indices:
         """Whether ``index``, or a subexpression computed in 32 bits, can exceed them."""
         met: list[Bounds] = []
         self._known.of(index, met)
-        held = RANGES["int32"]
-        return any(found.low not in held or found.high not in held for found in met)
+        allowed = RANGES["int32"]
+        return any(found.low not in allowed or found.high not in allowed for found in met)
 
 
 def _least_elements(buffer: Any) -> int:

@@ -2,7 +2,7 @@
 
     1f..e0.json              the key in full, a note, the library's name and its SHA-256
     1f..e0-9a..27.so         the library
-    lock-1f                  held by the process that makes a kernel, so that others wait for it
+    lock-1f                  locked by the process that makes a kernel, so that others wait for it
 
 A file is written under another name and moved to its own, so that no process sees half of one. The
 name of a library is that of its content: two processes that write one entry at a time leave two
