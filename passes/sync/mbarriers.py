@@ -24,7 +24,7 @@ from tvm.script import tirx as T
 
 from ...errors import InternalError
 from ...plan import MbarrierPair
-from ..ir.nodes import Buffer, Expr, Stmt, buffer, i32, seq, unrolled
+from ..ir.nodes import Buffer, Expr, Stmt, buffer, i32, loop, seq
 
 ROLES_ATTR: Final = "pipeliner.roles"
 """Key of the AttrStmt around the branches of all roles; its value names the buffers that mbarriers
@@ -78,7 +78,10 @@ class Barriers:
         return [self.full] if self.empty is None else [self.full, self.empty]
 
     def initialise(self) -> Stmt:
-        """Return the initialisation, which one thread runs before anything else."""
+        """Return the initialisation, which one thread runs before anything else.
+
+        It is a loop over the slots, which nvcc unrolls.
+        """
 
         def slot(s: Expr) -> Stmt:
             init = T.ptx.mbarrier.init.shared.b64
@@ -90,7 +93,7 @@ class Barriers:
                 ]
             )
 
-        return unrolled("s", self.plan.depth, slot)
+        return loop("s", self.plan.depth, slot)
 
     def wait_empty(self, at: Position) -> Stmt | None:
         """Return the producer's wait until it may fill the slot; None if it knows that already."""
