@@ -1,7 +1,8 @@
 """The command: ``pipeliner doctor``, ``plan``, ``tune`` and what else ``COMMANDS`` has.
 
 Exit codes: 0 done; 1 the request cannot be done (one line on stderr, ``-v`` for the traceback);
-2 usage; 130 interrupted. Data goes to stdout, talk to stderr. Nothing here imports TVM.
+2 usage; 130 interrupted. Data goes to stdout, talk to stderr; with ``--json``, what went wrong is
+an object ``error`` on stdout, too. Nothing here imports TVM.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import versions
-from .commands.kernels import build, demo, doctor, inspect, passes, plan, timeline, verify
+from .commands.kernels import (
+    build,
+    completion,
+    demo,
+    doctor,
+    inspect,
+    passes,
+    plan,
+    timeline,
+    verify,
+)
 from .commands.lab import (
     bench,
     calibrate,
@@ -26,7 +37,7 @@ from .commands.lab import (
     report,
     tune,
 )
-from .commands.shared import usage
+from .commands.shared import console, usage
 from .commands.shared.usage import EXIT_INTERRUPTED
 from .errors import PipelinerError
 
@@ -48,7 +59,11 @@ COMMANDS: Final = {
     "record": record,
     "regret": regret,
     "replay": replay,
+    "completion": completion,
 }
+
+WITHOUT_TVM: Final = ("doctor", "completion")
+"""Commands that work where TVM is missing or refused."""
 
 EPILOG: Final = """\
 examples:
@@ -69,6 +84,7 @@ def parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.as_json = "--json" in (argv or ())
     top.add_argument("--version", action="version", version=f"pipeliner {versions.OWN}")
     common = usage.Parser(add_help=False)
     common.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
@@ -79,7 +95,8 @@ def parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         if argv is None or name in argv:  # options of the others would only take time
             module.configure(sub)
             usage.offer_help_all(sub)
-        sub.set_defaults(run=module.run, parser=sub)
+        sub.set_defaults(run=module.run, parser=sub, whole=parser)
+        sub.as_json = top.as_json
     return top
 
 
@@ -89,16 +106,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, unknown = parser(given).parse_known_args(given)
     if unknown:
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    as_json = bool(getattr(args, "json", False))
     if args.nvcc:
         os.environ["PIPELINER_NVCC"] = args.nvcc
     try:
-        if args.command != "doctor":
+        if args.command not in WITHOUT_TVM:
             versions.require()
         code = int(args.run(args))
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         print("pipeliner: interrupted", file=sys.stderr)
+        if as_json:
+            console.print_error("interrupted", "interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader has what it wanted, as in `pipeliner inspect | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -106,8 +126,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as err:
         if args.verbose:
             traceback.print_exc()
-        print(f"pipeliner: {_one_line(err, args.verbose)}", file=sys.stderr)
+        text = _one_line(err, args.verbose)
+        print(f"pipeliner: {text}", file=sys.stderr)
+        if as_json:
+            _print_error(err, text)
         return EXIT_FAILED
+
+
+def _print_error(err: Exception, text: str) -> None:
+    """The error as JSON: the code of its reason with its arguments, where it has one."""
+    if isinstance(err, PipelinerError):
+        console.print_error(**err.reason.as_dict(), type=type(err).__name__)
+    else:
+        console.print_error("unexpected", text, type=type(err).__name__)
 
 
 def _one_line(err: Exception, verbose: bool) -> str:

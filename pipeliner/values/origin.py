@@ -76,6 +76,13 @@ class Origin:
         """The buffers touched, by name."""
         return tuple(place.buffer for place in self.places)
 
+    def as_dict(self) -> dict[str, Any]:
+        """What is known of it, as JSON has it."""
+        found = dict(self._items())
+        if self.places:
+            found["places"] = [{"buffer": one.buffer, "slot": one.slot} for one in self.places]
+        return found
+
     @property
     def phase_name(self) -> str:
         """The phase in words, empty outside of pipelined loops."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +15,7 @@ from ..shared import console, workload
 
 if TYPE_CHECKING:
     from ...measuring import Measurement
+    from ...toolchain.nvcc import Resources
 
 _OURS: Final = re.compile(r"\S*/kernel\.cu")
 """What nvcc calls the file that it is given."""
@@ -33,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from", dest="source", metavar="FILE", help="the kernel's CUDA, edited, to use instead"
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the library there")
+    parser.add_argument("--json", action="store_true", help="what was made, on stdout")
     parser.add_argument(
         "--line-info",
         metavar="FILE",
@@ -55,25 +59,46 @@ def run(args: argparse.Namespace) -> int:
     with console.progress(f"building {work.title}"):
         kernel = workload.built(work, args.refine)
         made = kernel if source is None else _edited(kernel, source)
-        _show(kernel, made, args.source)
-    if work.why:
-        print(work.why)
-    if args.refine:
-        print("\n".join(map(str, kernel.plan.reasons)))
+        used = _resources(kernel, made, args.source)
+    told: dict[str, Any] = {
+        "kernel": kernel.name,
+        "arch": kernel.arch,
+        "why": work.why,
+        "reasons": kernel.plan.reasons if args.refine else (),
+        "resources": {name: asdict(one) for name, one in used.items()},
+    }
+    if not args.json:
+        _show(used)
+        for line in filter(None, map(str, (told["why"], *told["reasons"]))):
+            print(line)
     right = True
     if source is not None and work.spec is not None and gpu() is not None:
-        right = _race(work.spec, kernel, made)
+        found = _race(work.spec, kernel, made)
+        right = not found.failure
+        told["edited"] = {"failure": found.failure, "us": found.samples, "beside_us": found.beside}
+        _say(args, verdict(found))
     elif source is not None:
         why = "no GPU is visible" if work.spec is not None else "it is no workload of the library"
-        print(f"not checked and not timed: {why}")
+        told["unchecked"] = why
+        _say(args, f"not checked and not timed: {why}")
     if args.line_info:
         made = made.with_line_info(args.line_info)
-        print(f"{args.line_info}: the CUDA whose lines the machine code has")
+        told["line_info"] = args.line_info
+        _say(args, f"{args.line_info}: the CUDA whose lines the machine code has")
     if args.output and right:
         with console.progress(f"compiling {args.output}"):
             holds = made.export(args.output)
-        print(f"{args.output}: {holds}")
+        told.update(output=args.output, holds=holds)
+        _say(args, f"{args.output}: {holds}")
+    if args.json:
+        console.print_json(**told)
     return 0 if right else 1
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    """What a person reads; ``--json`` has it as fields."""
+    if not args.json:
+        print(text)
 
 
 def _edited(kernel: Any, source: str) -> Any:
@@ -82,27 +107,29 @@ def _edited(kernel: Any, source: str) -> Any:
     return EditedKernel(kernel, source)
 
 
-def _show(kernel: Any, made: Any, source: str | None) -> None:
+def _resources(kernel: Any, made: Any, source: str | None) -> dict[str, Resources]:
     """What the compiler makes of both; what is wrong in ``source`` is told by that name."""
     try:
         used = [one.resources for one in dict.fromkeys((kernel, made))]
     except ToolError as err:
         text = str(err) if source is None else _OURS.sub(lambda _: source, str(err))
         raise ToolError("nvcc.compile", kernel=kernel.name, why=text) from err
-    names = ["original", "edited"] if len(used) > 1 else [kernel.name]
+    return dict(zip(["original", "edited"] if len(used) > 1 else [kernel.name], used))
+
+
+def _show(used: Mapping[str, Resources]) -> None:
     rows = [
-        (name, str(one.registers), str(one.spills), str(one.shared))
-        for name, one in zip(names, used)
+        (name, str(one.registers), str(one.spills), str(one.shared)) for name, one in used.items()
     ]
     headers = ("kernel", "registers", "bytes spilled", "bytes shared")
     console.print_table(headers, rows, numeric=3)
-    for name, one in zip(names, used):
+    for name, one in used.items():
         if one.wgmma_warning:
             print(f"wgmma of {name}: {one.wgmma_warning}")
 
 
-def _race(spec: Any, kernel: Any, made: Any) -> bool:
-    """Check the edited kernel against float64 and time both, interleaved; whether it is right."""
+def _race(spec: Any, kernel: Any, made: Any) -> Measurement:
+    """Check the edited kernel against float64 and time both, interleaved."""
     import tempfile
 
     from ...measuring import BuiltCandidate, GpuMeasurer
@@ -117,11 +144,9 @@ def _race(spec: Any, kernel: Any, made: Any) -> bool:
         try:
             measurer.start()
             with console.progress("timing"):
-                found = measurer.measure(built[1], built[0])
+                return measurer.measure(built[1], built[0])
         finally:
             measurer.close()
-    print(verdict(found))
-    return not found.failure
 
 
 def verdict(found: Measurement) -> str:

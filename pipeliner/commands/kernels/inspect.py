@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="CUDA, PTX and SASS with the op, stage, phase, iteration and slots of each line "
         "before it; in CUDA prologue, steady state and epilogue as regions, which editors fold",
     )
+    parser.add_argument("--json", action="store_true", help="all of that as JSON, on stdout")
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="write files instead of stdout; k.cu: that one file"
     )
@@ -69,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         raise WorkloadError("option.annotate", known=_ANNOTATED, emitted=tuple(kinds))
     if args.condense and args.passes is None and args.diff is None:
         raise WorkloadError("option.condense")
+    if args.json and args.output is not None:
+        raise WorkloadError("option.json_output")
     if args.diff is not None:
         if args.passes is not None:
             raise WorkloadError("option.diff_passes")
@@ -78,12 +82,14 @@ def run(args: argparse.Namespace) -> int:
 
         work = workload.load(args)
     if args.passes is not None:
-        return _show_passes(work, args.passes, args.output, condense=args.condense)
+        return _show_passes(args, work)
     kernel = _build(work)
+    if args.json:
+        return _print_json(kernel, kinds, annotate=args.annotate)
     file = _file(args.output, kinds)
     folder = None if file is not None else _folder(args.output)
-    for kind in kinds:
-        with console.progress(f"making {kind}"):
+    for at, kind in enumerate(kinds, 1):
+        with console.progress(f"making {kind}", at, len(kinds)):
             text = emit(kernel, kind, annotate=args.annotate)
         if file is not None:
             _write(file, text)
@@ -103,11 +109,33 @@ def _build(work: workload.ScheduledFunction) -> Any:
         return build(workload.pipelined(work), work.target)
 
 
-def _show_passes(
-    work: workload.ScheduledFunction, wanted: str, output: str | None, *, condense: bool
-) -> int:
+def _print_json(kernel: Any, kinds: list[str], *, annotate: bool) -> int:
+    """Each level as JSON has it; of annotated CUDA the origin of each line, too."""
+    from dataclasses import asdict
+
+    from ...explain.inspect import emit
+
+    emitted: dict[str, Any] = {}
+    for at, kind in enumerate(kinds, 1):
+        with console.progress(f"making {kind}", at, len(kinds)):
+            if kind == "plan":
+                emitted[kind] = json.loads(kernel.plan.to_json())
+            elif kind == "resources":
+                emitted[kind] = [asdict(used) for used in kernel.all_resources]
+            else:
+                emitted[kind] = emit(kernel, kind, annotate=annotate)
+    told: dict[str, Any] = {"kernel": kernel.name, "arch": kernel.arch, "emitted": emitted}
+    if annotate and "cuda" in kinds:
+        origins = kernel.annotated.origins
+        told["origins"] = [{"line": at, **one.as_dict()} for at, one in sorted(origins.items())]
+    console.print_json(**told)
+    return 0
+
+
+def _show_passes(args: argparse.Namespace, work: workload.ScheduledFunction) -> int:
     from ...explain.pass_runs import trace
 
+    wanted, output, condense = args.passes, args.output, args.condense
     with console.progress(f"running the passes on {work.title}"):
         seen = trace(work.function, work.target, work.request)
     if not any(wanted.lower() in name.lower() for name in seen.names):
@@ -115,6 +143,10 @@ def _show_passes(
         near = usage.nearest(wanted, short)
         raise WorkloadError("option.pass", choices=short, value=wanted, near=near)
     runs = [found for found in seen.runs if wanted.lower() in found.name.lower()]
+    if args.json:
+        diffs = [{"name": run.name, "diff": run.diff(condense=condense)} for run in runs]
+        console.print_json(passes=diffs)
+        return 0
     folder = _folder(output)
     for at, found in enumerate(runs):
         diff = found.diff(condense=condense)
@@ -154,9 +186,10 @@ def _show_diff(
     kernels = [_build(workload.load(one)) for one in given]
     folder = _folder(args.output)
     labels = (f"{name}={values[0]}", f"{name}={values[1]}")
-    for kind in kinds:
-        with console.progress(f"comparing {kind}"):
-            text = diff(
+    texts = {}
+    for at, kind in enumerate(kinds, 1):
+        with console.progress(f"comparing {kind}", at, len(kinds)):
+            texts[kind] = diff(
                 kernels[0],
                 kernels[1],
                 kind,
@@ -164,6 +197,10 @@ def _show_diff(
                 annotate=args.annotate,
                 condense=args.condense,
             )
+    if args.json:
+        console.print_json(kernel=kernels[0].name, option=name, values=values, differences=texts)
+        return 0
+    for kind, text in texts.items():
         if folder is not None:
             _write(folder / f"{kernels[0].name}.{kind}.diff", text)
         else:

@@ -23,6 +23,15 @@ def print_json(**data: Any) -> None:
     print(json.dumps(_plain({"version": JSON_VERSION, **data}), indent=2))
 
 
+def print_error(code: str, text: str, **more: Any) -> None:
+    """Why nothing else is on stdout, as one JSON object.
+
+    ``code``: of the reason, whose arguments are ``args``; or ``usage``, ``interrupted``,
+    ``unexpected``. ``text``: the line that stderr has.
+    """
+    print_json(error={"code": code, "text": text, **more})
+
+
 def _plain(value: Any) -> Any:
     """``value`` of types that JSON has."""
     if isinstance(value, Mapping):
@@ -88,16 +97,18 @@ def heading(text: str) -> None:
 
 
 @contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Say on a terminal (stderr) what is going on; with rich, the line goes when it is done."""
+def progress(text: str, number: int = 1, of: int = 1) -> Iterator[None]:
+    """Say on a terminal (stderr) what is going on, and for how long.
+
+    ``number``: which ``of`` several things it is. With rich, the line goes when it is done.
+    """
+    said = f"{text} ({number} of {of})" if of > 1 else text
     if not fancy(sys.stderr):
         if sys.stderr.isatty():
-            print(f"{text} ...", file=sys.stderr, flush=True)
+            print(f"{said} ...", file=sys.stderr, flush=True)
         yield
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
+    with _bar(said, total=None):
         yield
 
 
@@ -109,12 +120,7 @@ def steps(text: str, total: int) -> Iterator[Callable[[], None]]:
             print(f"{text} ({total}) ...", file=sys.stderr, flush=True)
         yield lambda: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, total=total)
+    with _bar(text, total) as (bar, task):
         yield lambda: bar.advance(task)
 
 
@@ -124,17 +130,48 @@ def counted(text: str) -> Iterator[Callable[[str, int, int], None]]:
     if not fancy(sys.stderr):
         yield _lines(text) if sys.stderr.isatty() else lambda what, done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task(text, total=None)
+    with _bar(text, total=0) as (bar, task):
         yield lambda what, done, total: bar.update(
             task, description=f"{text}: {what}", completed=done, total=total
         )
+
+
+@contextmanager
+def _bar(text: str, total: int | None) -> Iterator[tuple[Any, Any]]:
+    """A line that says what, for how long and, where there is a ``total``, how much and how fast.
+
+    A narrow terminal cuts what does not fit.
+    """
+    from rich import progress as rich_progress
+    from rich.console import Console
+    from rich.table import Column
+
+    what = rich_progress.TextColumn(
+        "{task.description}", table_column=Column(no_wrap=True, ratio=1)
+    )
+    columns: list[Any] = [rich_progress.SpinnerColumn(), what]
+    if total is not None:
+        columns += [
+            rich_progress.BarColumn(bar_width=20),
+            rich_progress.MofNCompleteColumn(),
+            rich_progress.TextColumn("{task.fields[rate]}"),
+        ]
+    columns.append(rich_progress.TimeElapsedColumn())
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        rate = _Rate()
+        task = bar.add_task(text, total=total, rate=rate)
+        rate.task = bar.tasks[0]
+        yield bar, task
+
+
+class _Rate:
+    """How fast a bar moves, as a column shows it."""
+
+    task: Any = None
+
+    def __str__(self) -> str:
+        speed = None if self.task is None else self.task.finished_speed or self.task.speed
+        return "" if speed is None else f"{speed:.3g}/s"
 
 
 def _lines(text: str) -> Callable[[str, int, int], None]:

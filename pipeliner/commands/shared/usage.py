@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 from ...diagnostics import Reason
 from ...diagnostics.formatting import sentence
 from ...values.released import option
+from .console import print_error
 
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -19,12 +20,19 @@ _CHOICE: Final = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says which of its options or choices a wrong one is nearest to."""
+    """An argument parser that says which of its options or choices a wrong one is nearest to.
+
+    ``as_json``: it says so on stdout, too, as an object.
+    """
+
+    as_json = False
 
     def error(self, message: str) -> NoReturn:
         """Print usage and one line, and exit."""
         self.print_usage(sys.stderr)
         line = " ".join(message.split()) + self._near(message)
+        if self.as_json:
+            print_error("usage", line)
         self.exit(EXIT_USAGE, f"{self.prog}: error: {line}\n")
 
     def _near(self, message: str) -> str:
@@ -50,7 +58,7 @@ class HelpAll(argparse.Action):
     ) -> None:
         """Show what ``rare`` has hidden."""
         for action in parser._actions:
-            action.help = getattr(action, "full_help", action.help)
+            show(action)
         parser.print_help()
         parser.exit()
 
@@ -60,6 +68,11 @@ def rare(action: argparse.Action) -> argparse.Action:
     vars(action)["full_help"] = action.help
     action.help = argparse.SUPPRESS
     return action
+
+
+def show(action: argparse.Action) -> None:
+    """Undo ``rare``."""
+    action.help = getattr(action, "full_help", action.help)
 
 
 def offer_help_all(parser: argparse.ArgumentParser) -> None:

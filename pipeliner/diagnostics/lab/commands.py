@@ -37,6 +37,7 @@ SENTENCES: Final = {
     ),
     "option.png": "cannot use --png without --plots, which names the folder",
     "option.searched": "cannot use --{option}: the search chooses it",
+    "option.json_output": "cannot use --json with --output, which writes files instead of stdout",
     "option.key": "cannot use --key without --tracker, whose servers it names",
     "option.devices": "cannot use --devices with --tracker: its servers measure",
     "option.blocks_of_workload": (
@@ -53,6 +54,9 @@ SENTENCES: Final = {
     "option.tile": (
         "cannot use tile {m}x{n}x{k}: a slot of both operands takes {bytes} bytes of shared "
         "memory, a CTA of {machine} has {most}"
+    ),
+    "completion.missing": (
+        "cannot write completions: shtab is missing; pip install 'tvm-pipeliner[cli]'"
     ),
     "command.demo": (
         "cannot walk through {workload}: expected gemm or file.py:name (pipeliner verify "
