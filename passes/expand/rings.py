@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Range, TensorLoad, TensorRegion, Var
+from tvm.ir import Call, Range, Var
 
 from ...errors import LoweringError
-from ..ir.calls import ACCESS_PTR, BUFFER_DATA, called, data_of
+from ..ir.calls import called, data_of
+from ..ir.moved import Moved, Mover
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, variables, walk
 
 # Position of each pointer argument and of the offset beside it. Offsets count elements, except in
@@ -134,13 +135,7 @@ def instantiate(
     mapping.update(values)
     callbacks: list[Any] = [(Var, lambda var: mapping.get(var, var))] if mapping else []
     if slots:
-        rewrite = _SlotRewriter(slots)
-        callbacks += [
-            (TensorLoad, rewrite.load),
-            (tirx.BufferStore, rewrite.store),
-            (TensorRegion, rewrite.region),
-            (Call, rewrite.call),
-        ]
+        callbacks += Mover({buf: _Slot(*at) for buf, at in slots.items()}).rules
     if not callbacks:
         return stmt
     result = tvm_ffi.structural_map(stmt, callbacks, order="post")
@@ -156,57 +151,30 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
         raise LoweringError("ring.form", buffer=str(left[0].name))
 
 
-class _SlotRewriter:
-    """Callbacks of a post-order map that give each access of a ring its slot.
+@dataclass(frozen=True, slots=True)
+class _Slot(Moved):
+    """A slot of a ring, in which an iteration has its elements."""
 
-    A buffer keeps its old variable until one of them sees it.
-    """
+    ring: Ring
+    slot: Expr
 
-    def __init__(self, slots: Mapping[Buffer, tuple[Ring, Expr]]) -> None:
-        self.slots = slots
+    @property
+    def buffer(self) -> Buffer:
+        """The ring."""
+        return self.ring.slots
 
-    def load(self, node: Any) -> Any:
-        if node.source not in self.slots:
-            return node
-        ring, slot = self.slots[node.source]
-        return tirx.BufferLoad(ring.slots, [slot, *node.indices])
+    def at(self, indices: Sequence[Expr]) -> Sequence[Expr]:
+        return [self.slot, *indices]
 
-    def store(self, node: Any) -> Any:
-        if node.buffer not in self.slots:
-            return node
-        ring, slot = self.slots[node.buffer]
-        return tirx.BufferStore(ring.slots, node.value, [slot, *node.indices])
+    def region(self, region: Any) -> Any:
+        return tirx.BufferRegion(self.buffer, [Range.from_min_extent(self.slot, 1), *region.region])
 
-    def region(self, node: Any) -> Any:
-        if node.source not in self.slots:
-            return node
-        ring, slot = self.slots[node.source]
-        return tirx.BufferRegion(ring.slots, [Range.from_min_extent(slot, 1), *node.region])
+    def ahead(self, unit: Any) -> Expr:
+        return self.slot * self.ring.elements
 
-    def call(self, node: Any) -> Any:
-        name = called(node)
-        if name == BUFFER_DATA:
-            return node  # its user decides what becomes of it
-        args = node.args[:]
-        targets = {
-            position: data
-            for position, arg in enumerate(args)
-            if (data := data_of(arg)) is not None and data in self.slots
-        }
-        if not targets:
-            return node
-        for position, buf in targets.items():
-            ring, slot = self.slots[buf]
-            data = tirx.buffer_data(ring.slots)
-            if name == ACCESS_PTR:
-                args[1], args[2] = data, args[2] + slot * ring.elements
-            elif position in _OFFSETS.get(name, {}):
-                offset = _OFFSETS[name][position]
-                args[position], args[offset] = data, args[offset] + slot * ring.elements
-            elif position in FRAGMENT_OFFSETS.get(name, {}):
-                offset = FRAGMENT_OFFSETS[name][position]
-                args[position], args[offset] = data, args[offset] + slot * ring.fragments
-            else:
-                origin = [0] * (len(ring.slots.shape) - 1)
-                args[position] = tirx.address_of(tirx.BufferLoad(ring.slots, [slot, *origin]))
-        return Call(node.op, args, node.attrs, ret_ty=node.ty)
+    def beside(self, name: str, position: int) -> tuple[int, Expr] | None:
+        if position in _OFFSETS.get(name, {}):
+            return _OFFSETS[name][position], self.slot * self.ring.elements
+        if position in FRAGMENT_OFFSETS.get(name, {}):
+            return FRAGMENT_OFFSETS[name][position], self.slot * self.ring.fragments
+        return None

@@ -15,7 +15,6 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
@@ -28,7 +27,8 @@ from ...plan import CopyPlan, StorePlan
 from ..copy.copies import copy_width
 from ..copy.layouts import ColumnBlocks
 from ..dependence.independence import shareable
-from ..ir.nodes import Buffer, Stmt, TensorLoad, seq, walk
+from ..ir.moved import MovedTo, Mover
+from ..ir.nodes import Buffer, Stmt, seq, walk
 from ..ir.patterns import Nest, as_copy
 from ..matmul.fragment_nests import rewrite
 from ..matmul.fragments import Fragment
@@ -163,20 +163,8 @@ def place(stmt: Stmt, scope: Scope) -> Stmt:
 
     walk(stmt, tirx.For, bind)
 
-    def load(node: Any) -> Any:
-        layout = scope.layouts.get(node.source)
-        if layout is None:
-            return node
-        where = layout.place(node.source, node.indices, analyzer)
-        return tirx.BufferLoad(layout.buffer_for(node.source), where)
+    def moved(tile: Buffer) -> MovedTo:
+        layout = scope.layouts[tile]
+        return MovedTo(layout.buffer_for(tile), lambda at: layout.place(tile, at, analyzer))
 
-    def store(node: Any) -> Any:
-        layout = scope.layouts.get(node.buffer)
-        if layout is None:
-            return node
-        where = layout.place(node.buffer, node.indices, analyzer)
-        return tirx.BufferStore(layout.buffer_for(node.buffer), node.value, where)
-
-    return tvm_ffi.structural_map(
-        stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
-    )
+    return Mover({tile: moved(tile) for tile in scope.layouts}).moved(stmt)

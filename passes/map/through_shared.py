@@ -14,14 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import tvm_ffi
 from tvm import tirx
 
+from ..ir.moved import MovedTo, Mover
 from ..ir.nodes import (
     Buffer,
     SBlockRealize,
     Stmt,
-    TensorLoad,
     Var,
     buffer,
     const_int,
@@ -99,17 +98,5 @@ def _moved(nest: Nest, dst: Buffer, src: Buffer) -> Nest:
 
 def _on(nest: Nest, copies: Mapping[Buffer, Buffer]) -> Nest:
     """Return ``nest`` on ``copies`` instead of their tiles."""
-
-    def load(node: Any) -> Any:
-        copy = copies.get(node.source)
-        return node if copy is None else tirx.BufferLoad(copy, node.indices)
-
-    def store(node: Any) -> Any:
-        copy = copies.get(node.buffer)
-        return node if copy is None else tirx.BufferStore(copy, node.value, node.indices)
-
-    def on(node: Any) -> Any:
-        rules = [(TensorLoad, load), (tirx.BufferStore, store)]
-        return tvm_ffi.structural_map(node, rules, order="post")
-
+    on = Mover({tile: MovedTo(copy) for tile, copy in copies.items()}).moved
     return replace(nest, store=on(nest.store), predicate=tuple(map(on, nest.predicate)))

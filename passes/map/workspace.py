@@ -20,12 +20,12 @@ from tvm import tirx
 from ...plan import KernelPlan
 from ..analysis.memory import pointed
 from ..ir.kernels import thread_tag, with_block
+from ..ir.moved import Moved, MovedTo, Mover
 from ..ir.nodes import (
     Buffer,
     Expr,
     SBlockRealize,
     Stmt,
-    TensorLoad,
     block,
     buffer,
     buffer_bytes,
@@ -70,27 +70,17 @@ def in_workspace(kernel: Stmt, tiles: Sequence[Buffer]) -> tuple[Stmt, list[Buff
     wide = any(const_int(loop.extent) is None for loop in grid)  # as TVM counts unknown extents
     ctas = [widened(loop.extent) if wide else loop.extent for loop in grid]
     first = [widened(loop.loop_var) if wide else loop.loop_var for loop in grid]
-    moved: dict[Buffer, Buffer] = {}
-    for tile in tiles:
-        shape = [*ctas, *(widened(size) if wide else size for size in tile.shape)]
-        moved[tile] = buffer(shape, str(tile.dtype), f"{tile.name}_workspace", "global")
 
     def at(indices: Sequence[Expr]) -> list[Expr]:
         return [*first, *(widened(index) if wide else index for index in indices)]
 
-    def load(node: Any) -> Any:
-        home = moved.get(node.source)
-        return node if home is None else tirx.BufferLoad(home, at(node.indices))
-
-    def store(node: Any) -> Any:
-        home = moved.get(node.buffer)
-        return node if home is None else tirx.BufferStore(home, node.value, at(node.indices))
-
-    bare = _without(kernel, tiles)
-    body = tvm_ffi.structural_map(
-        bare, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
-    )
-    return body, list(moved.values())
+    moved: dict[Buffer, Moved] = {}
+    for tile in tiles:
+        shape = [*ctas, *(widened(size) if wide else size for size in tile.shape)]
+        home = buffer(shape, str(tile.dtype), f"{tile.name}_workspace", "global")
+        moved[tile] = MovedTo(home, at)
+    body = Mover(moved).moved(_without(kernel, tiles))
+    return body, [move.buffer for move in moved.values()]
 
 
 def allocating(body: Stmt, buffers: Sequence[Buffer]) -> Stmt:

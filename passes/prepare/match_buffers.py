@@ -18,7 +18,7 @@ from tvm import tirx
 
 from ..analysis.memory import flat
 from ..ir import nodes as ir
-from ..ir.calls import ACCESS_PTR, called, data_of
+from ..ir.moved import Moved, Mover
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, const_int
 
@@ -52,64 +52,35 @@ def _is_open(buf: Buffer) -> bool:
     return any(const_int(part) is None for part in (buf.elem_offset, *buf.strides, *buf.shape))
 
 
+class _Matched(Moved):
+    """A match, as the region that it matches."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.buffer = source.source
+
+    def at(self, indices: Sequence[Expr]) -> Sequence[Expr]:
+        firsts = [dim.min for dim in self.source.region]
+        outer = len(firsts) - len(indices)
+        return [*firsts[:outer], *(low + index for low, index in zip(firsts[outer:], indices))]
+
+    def region(self, region: Any) -> Any:
+        return self.source
+
+    def ahead(self, unit: Any) -> Expr:
+        return flat(self.buffer, [dim.min for dim in self.source.region])
+
+
 def _inlined(block: Any, inlined: Sequence[Any]) -> Any:
-    matches = {match.buffer: match.source for match in inlined}
-
-    def at(buf: Buffer, indices: Sequence[Expr]) -> list[Expr]:
-        region = matches[buf].region
-        outer = len(region) - len(indices)
-        inner = [dim.min + index for dim, index in zip(list(region)[outer:], indices)]
-        return [*(dim.min for dim in list(region)[:outer]), *inner]
-
-    def first(buf: Buffer) -> list[Expr]:
-        return [dim.min for dim in matches[buf].region]
-
-    def load(node: Any, mutator: Any) -> Any:
-        node = mutator.default_mutate(node)
-        if node.source not in matches:
-            return node
-        return tirx.BufferLoad(matches[node.source].source, at(node.source, list(node.indices)))
-
-    def store(node: Any, mutator: Any) -> Any:
-        node = mutator.default_mutate(node)
-        if node.buffer not in matches:
-            return node
-        indices = at(node.buffer, list(node.indices))
-        return tirx.BufferStore(matches[node.buffer].source, node.value, indices)
-
-    def region(node: Any, mutator: Any) -> Any:
-        return matches.get(node.source, node)
-
-    def call(node: Any, mutator: Any) -> Any:
-        name = called(node)
-        if name == ACCESS_PTR and data_of(node.args[1]) in matches:
-            buf = node.args[1].args[0]
-            target = matches[buf].source
-            kind, _, offset, extent, mask = (mutator.mutate(arg) for arg in node.args)
-            start = offset + flat(target, first(buf))
-            return ir.Call(node.op, [kind, target.data, start, extent, mask], ret_ty=node.ty)
-        if data_of(node) in matches:
-            buf = node.args[0]
-            return tirx.address_of(tirx.BufferLoad(matches[buf].source, first(buf)))
-        return mutator.default_mutate(node)
-
-    rewriters = [
-        (ir.TensorLoad, load),
-        (tirx.BufferStore, store),
-        (ir.TensorRegion, region),
-        (ir.Call, call),
-    ]
-
-    def inside(stmt: Any) -> Any:
-        return None if stmt is None else tvm_ffi.structural_mutate(stmt, rewriters)
-
+    matches = {match.buffer: _Matched(match.source) for match in inlined}
+    inside = Mover(matches).moved
     return ir.SBlock(
         block.iter_vars,
         block.reads,
         block.writes,
         block.name_hint,
         inside(block.body),
-        inside(block.init),
+        None if block.init is None else inside(block.init),
         block.alloc_buffers,
         [match for match in block.match_buffers if match.buffer not in matches],
         block.annotations,

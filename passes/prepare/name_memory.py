@@ -18,7 +18,7 @@ the statement itself says whose memory that is:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,8 +36,9 @@ from ..analysis.memory import (
     rooted,
 )
 from ..ir import nodes as ir
-from ..ir.calls import ACCESS_PTR, ADDRESS_OF, BUFFER_DATA, REINTERPRET, called, data_of
+from ..ir.calls import ADDRESS_OF, REINTERPRET, called
 from ..ir.kernels import bodies, on_host, with_bodies
+from ..ir.moved import Moved, Mover
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, ForKind, Stmt, const_int
 
@@ -97,6 +98,7 @@ class _Views:
     kept: dict[Buffer, Expr] = field(default_factory=dict)
     hoisted: list[Stmt] = field(default_factory=list)
     ranges: sym.Analyzer = field(default_factory=sym.Analyzer)
+    mover: Mover = field(default_factory=lambda: Mover({}))
 
     def __post_init__(self) -> None:
         """Decide for each view what becomes of it."""
@@ -141,17 +143,14 @@ class _Views:
             and first_element(self.named, view, self.ranges) is not None
         )
 
-    def _at(self, view: Buffer, indices: Sequence[Expr]) -> list[Expr]:
-        """Return the indices in its memory of an inlined ``view`` at ``indices``."""
-        return rooted(self.named, view, indices, self.ranges) or list(indices)
-
     # Inlined views, and named pointers.
 
     def inline(self, body: Stmt) -> Stmt:
         """Return ``body`` with accesses of inlined views made through their memory."""
+        self.mover = Mover({view: _Inlined(self, view) for view in self.inlined})
         rewriters = [
-            (ir.TensorLoad, self._load),
-            (tirx.BufferStore, self._store),
+            (ir.TensorLoad, _behind(self.mover.load)),
+            (tirx.BufferStore, _behind(self.mover.store)),
             (ir.TensorRegion, self._region),
             (ir.Call, self._call),
             (ir.SBlock, self._block),
@@ -164,22 +163,6 @@ class _Views:
     def _var(self, node: Any, mutator: Any) -> Any:
         value = self.pointers.get(node)
         return node if value is None else mutator.mutate(value)
-
-    def _load(self, node: Any, mutator: Any) -> Any:
-        node = mutator.default_mutate(node)
-        if node.source not in self.inlined:
-            return node
-        root = self.named.place(node.source).root
-        loaded = tirx.BufferLoad(root, self._at(node.source, list(node.indices)))
-        return _as_type(str(node.source.dtype), loaded)
-
-    def _store(self, node: Any, mutator: Any) -> Any:
-        node = mutator.default_mutate(node)
-        if node.buffer not in self.inlined:
-            return node
-        root = self.named.place(node.buffer).root
-        value = _as_type(str(root.dtype), node.value)
-        return tirx.BufferStore(root, value, self._at(node.buffer, list(node.indices)))
 
     def _region(self, node: Any, mutator: Any) -> Any:
         """Return the whole memory: a region of a view need not be a region of it."""
@@ -207,22 +190,10 @@ class _Views:
         )
 
     def _call(self, node: Any, mutator: Any) -> Any:
-        name = called(node)
-        if name == REINTERPRET:
-            return _as_type(str(node.ty.dtype), mutator.mutate(node.args[0]))
-        if name == ACCESS_PTR:
-            view = data_of(node.args[1])
-            if view in self.inlined:
-                kind, _, offset, extent, mask = node.args
-                start = first_element(self.named, view, self.ranges)
-                moved = mutator.mutate(offset) + start
-                data = self.named.place(view).root.data
-                args = [kind, data, moved, mutator.mutate(extent), mask]
-                return ir.Call(node.op, args, ret_ty=node.ty)
-        if name == BUFFER_DATA and node.args[0] in self.inlined:
-            start = first_element(self.named, node.args[0], self.ranges)
-            return pointer_to(self.named.place(node.args[0]).root, start, self.ranges)
-        return mutator.default_mutate(node)
+        node = self.mover.call(mutator.default_mutate(node))
+        if called(node) == REINTERPRET:
+            return _as_type(str(node.ty.dtype), node.args[0])
+        return node
 
     def _drop(self, node: Any, mutator: Any) -> Any:
         if node.buffer in self.kept:
@@ -266,6 +237,35 @@ class _Views:
             if view in found:
                 found |= ir.variables(self.kept[view]) & self.kept.keys()
         return [view for view in self.kept if view in found]
+
+
+def _behind(rule: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return ``rule`` applied to a node when all in it is rewritten."""
+    return lambda node, mutator: rule(mutator.default_mutate(node))
+
+
+class _Inlined(Moved):
+    """A view that is inlined, as the memory that it is a view of."""
+
+    def __init__(self, views: _Views, view: Buffer) -> None:
+        self.named, self.ranges, self.view = views.named, views.ranges, view
+        self.buffer = views.named.place(view).root
+
+    def at(self, indices: Sequence[Expr]) -> Sequence[Expr]:
+        return rooted(self.named, self.view, indices, self.ranges) or indices
+
+    def loaded(self, load: Any) -> Expr:
+        return _as_type(str(self.view.dtype), load)
+
+    def stored(self, value: Expr) -> Expr:
+        return _as_type(str(self.buffer.dtype), value)
+
+    def ahead(self, unit: Any) -> Expr:
+        start = first_element(self.named, self.view, self.ranges)
+        return ir.i32(0) if start is None else start
+
+    def pointer(self, rank: int) -> Expr:
+        return pointer_to(self.buffer, self.ahead(self.view.dtype), self.ranges)
 
 
 def _as_type(dtype: str, value: Expr) -> Expr:

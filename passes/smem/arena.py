@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
-from tvm.script import tirx as T
 
 from ...errors import InternalError
 from ...plan import PLAN_ATTR, KernelPlan, SmemBuffer
 from ..ir import nodes as ir
-from ..ir.calls import ACCESS_PTR, called, data_of
+from ..ir.calls import data_of
 from ..ir.kernels import map_kernels, with_bodies
+from ..ir.moved import Moved, Mover
 from ..ir.named_pass import named_pass
 from .place import DYNAMIC
 
@@ -47,20 +47,19 @@ def apply_arena(func: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _View:
+class _View(Moved):
     """A flat buffer in the arena and its first byte."""
 
     buffer: Any
     offset: int
 
-    @property
-    def elements(self) -> Any:
-        """The offset in elements of the buffer."""
-        return self.offset_in(self.buffer.dtype)
+    def at(self, indices: Sequence[Any]) -> Sequence[Any]:
+        """The index in the arena's elements of the buffer's type."""
+        return [indices[0] + self.ahead(self.buffer.dtype)]
 
-    def offset_in(self, dtype: Any) -> Any:
-        """The offset in elements of ``dtype``."""
-        return ir.i32(self.offset // ir.dtype_bytes(dtype))
+    def ahead(self, unit: Any) -> Any:
+        """The offset in elements of ``unit``."""
+        return ir.i32(self.offset // ir.dtype_bytes(unit))
 
 
 def _arena(kernel: Any, places: Mapping[str, SmemBuffer]) -> Any:
@@ -126,42 +125,8 @@ def _add_aliases(kernel: Any, views: dict[Any, _View]) -> None:
 def _rewrite(body: Any, views: Mapping[Any, _View]) -> Any:
     """Return ``body`` with every access moved to the arena, without allocations and aliases."""
 
-    def load(node: Any, mutator: Any) -> Any:
-        node = mutator.default_mutate(node)
-        view = views.get(node.source)
-        if view is None:
-            return node
-        return tirx.BufferLoad(view.buffer, [node.indices[0] + view.elements])
+    def drop(node: Any) -> Any:
+        return ir.seq() if node.buffer in views else node
 
-    def store(node: Any, mutator: Any) -> Any:
-        node = mutator.default_mutate(node)
-        view = views.get(node.buffer)
-        if view is None:
-            return node
-        return tirx.BufferStore(view.buffer, node.value, [node.indices[0] + view.elements])
-
-    def call(node: Any, mutator: Any) -> Any:
-        name = called(node)
-        view = views.get(data_of(node.args[1])) if name == ACCESS_PTR else None
-        if view is not None:
-            kind, _, offset, extent, mask = node.args
-            start = view.offset_in(kind.ty if hasattr(kind, "ty") else view.buffer.dtype)
-            moved = mutator.mutate(offset) + start
-            args = [kind, view.buffer.data, moved, mutator.mutate(extent), mask]
-            return ir.Call(node.op, args, ret_ty=node.ty)
-        view = views.get(data_of(node))
-        if view is not None:
-            return T.address_of(tirx.BufferLoad(view.buffer, [view.elements]))
-        return mutator.default_mutate(node)
-
-    def drop(node: Any, mutator: Any) -> Any:
-        return ir.seq() if node.buffer in views else mutator.default_mutate(node)
-
-    rewriters = [
-        (ir.TensorLoad, load),
-        (tirx.BufferStore, store),
-        (ir.Call, call),
-        (tirx.AllocBuffer, drop),
-        (tirx.DeclBuffer, drop),
-    ]
-    return tvm_ffi.structural_mutate(body, rewriters)
+    rules = [*Mover(views).rules, ((tirx.AllocBuffer, tirx.DeclBuffer), drop)]
+    return tvm_ffi.structural_map(body, rules, order="post")
