@@ -44,6 +44,14 @@ def test_the_chosen_tile_is_the_default_one_and_among_the_fastest(target, machin
     assert SHOWN_TILES <= len(times) <= SHOWN_TILES + 1
 
 
+def test_a_tile_that_was_asked_for_is_not_said_to_win_a_tie():
+    gemm = Gemm(256, 256, 64)
+    _, found = of_gemm(gemm, "h100", H100, GemmTile(64, 64, 64))
+    (chosen,) = [option for option in found.tiles if option.chosen]
+    assert chosen.us > found.tiles[0].us
+    assert not any(option.why for option in found.tiles)
+
+
 def test_depths_and_candidates_mark_what_the_plan_has():
     gemm = Gemm(1024, 1024, 1024)
     tile, found = of_gemm(gemm, "h100", H100)

@@ -15,7 +15,7 @@ from ..machine import Machine, machine_for
 from ..plan import KernelPlan
 from ..plan.request import INSTRUCTIONS, Request
 from ..records.measured import Measured, measured
-from ..schedules.choice import ComparedTile, compare_tiles, why_not_fastest
+from ..schedules.choice import ComparedTile, ComparedTiles, compare_tiles
 from ..schedules.tiles import ConvTile, GemmTile
 from ..schedules.workloads import Spec
 from ..space.alternatives import (
@@ -161,15 +161,15 @@ def _with_tiles(
         if name == "auto" or request.instruction not in ("auto", name):
             continue
         try:
-            whole, parts = compare_tiles(spec, machine, name, splits)
+            compared = compare_tiles(spec, machine, name, splits)
         except PipelinerError:  # the table of instructions has the reason
             continue
-        best.append((name, _option(min((*whole, *parts), key=lambda one: one.us), tile)))
-    whole, parts = compare_tiles(spec, machine, request.instruction, splits)
-    tie = why_not_fastest(tile, parts if tile.splits > 1 else whole, machine)
+        best.append((name, _option(compared.fastest, tile)))
+    compared = compare_tiles(spec, machine, request.instruction, splits)
+    tie = compared.tie_break(tile)
     options = [
         replace(option, why=tie or "") if option.chosen else option
-        for option in _ranked([*whole, *parts], tile)
+        for option in _ranked(compared, tile)
     ]
     if not any(option.chosen for option in options):
         options = [*options, replace(_tile_option(tile, plan.predicted_us), chosen=True)]
@@ -179,10 +179,10 @@ def _with_tiles(
     return replace(found, best_tiles=tuple(best), tiles=tuple(shown), splits=tuple(fastest))
 
 
-def _ranked(compared: list[ComparedTile], tile: GemmTile) -> list[TileOption]:
+def _ranked(compared: ComparedTiles, tile: GemmTile) -> list[TileOption]:
     """Tiles by time, each once: how they are grouped is no part of it."""
     fastest: dict[TileOption, TileOption] = {}
-    for one in sorted(compared, key=lambda one: one.us):
+    for one in sorted((*compared.whole, *compared.parts), key=lambda one: one.us):
         option = _option(one, tile)
         fastest.setdefault(replace(option, us=0.0), option)
     return list(fastest.values())

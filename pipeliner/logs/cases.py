@@ -18,11 +18,10 @@ from ..records import OURS, Record
 from ..records.candidate import Candidate, workload_of
 from ..records.log import AGAIN, group_of, loop_of
 from ..schedules import GemmTile
-from ..schedules.choice import tiles_of
 from ..schedules.closed_form import kernel_info, typical
+from ..schedules.tile_space import contraction_of, tiles_of
 from ..schedules.workloads import Spec
 from ..space.ranking import choose
-from .grid import contraction_of
 
 
 @dataclass(frozen=True, slots=True)

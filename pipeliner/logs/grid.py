@@ -20,10 +20,10 @@ from ..machine import Machine
 from ..mechanisms.table import COPY_MECHANISMS
 from ..records.candidate import Candidate
 from ..records.names import candidate
-from ..schedules import ConvTile, Gemm, GemmTile
-from ..schedules.choice import forms, tiles_of, worthwhile_splits
+from ..schedules import GemmTile
 from ..schedules.closed_form import typical
-from ..schedules.workloads import Contraction, Conv, Spec
+from ..schedules.tile_space import contraction_of, forms, tiles_of, worthwhile_splits
+from ..schedules.workloads import Conv, Spec
 
 LIMIT: Final = 200
 """Candidates of a workload at most."""
@@ -124,14 +124,6 @@ def grid(spec: Spec, machine: Machine, limit: int = LIMIT) -> list[Candidate]:
             if len(found) < limit and _is_possible(one, spec, machine):
                 found.append(one)
     return found
-
-
-def contraction_of(spec: Spec, tile: GemmTile) -> Contraction:
-    """``spec`` as the matmul that ``tile`` cuts."""
-    if isinstance(spec, Gemm):
-        return spec.contraction()
-    assert isinstance(tile, ConvTile)
-    return tile.contraction(spec)
 
 
 def _families(spec: Spec, machine: Machine) -> Iterator[tuple[Candidate, tuple[int, ...]]]:

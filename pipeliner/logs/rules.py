@@ -16,9 +16,9 @@ from ..cost.predict import Prediction, predict
 from ..cost.usage import of_arithmetic, of_fragments
 from ..instructions.dtypes import element_bytes
 from ..instructions.table import multiplied_by, rate_of
+from ..schedules.tile_space import contraction_of
 from ..values.facts import MatmulInfo
 from .cases import Case
-from .grid import contraction_of
 
 Depths = tuple[int, ...]
 

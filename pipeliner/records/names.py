@@ -10,7 +10,7 @@ from ..errors import WorkloadError
 from ..machine import Machine
 from ..plan.request import Instruction, Request
 from ..schedules import ConvTile, Gemm, GemmTile
-from ..schedules.choice import raster_group
+from ..schedules.tile_space import raster_group
 from ..schedules.workloads import Spec
 from .candidate import Candidate
 

@@ -9,11 +9,11 @@ from typing import Final
 from ..choice.depth import TOLERANCE
 from ..diagnostics import Reason
 from ..instructions.mapping import TENSOR
-from ..instructions.table import may_be_warpgroup_wide, multiplied_by
+from ..instructions.table import may_be_warpgroup_wide
 from ..machine import Machine
 from ..machine.constant import chosen, constant, fitted
 from ..mechanisms.tma import is_off_lines
-from ..plan import Consumers, KernelPlan, Mechanism, StoreMechanism
+from ..plan import Consumers, Mechanism, StoreMechanism
 from ..plan.request import Auto, ClusterAsked, DepthAsked, Instruction, Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
 
@@ -176,32 +176,3 @@ def clusters_considered(info: KernelInfo, machine: Machine, request: Request) ->
 def multicast(info: KernelInfo, size: int) -> tuple[str, ...]:
     """The copies whose tile the CTAs of a cluster of ``size`` share."""
     return tuple(op.op for op in copies_of(info) if size in op.multicast)
-
-
-def clusters(info: KernelInfo) -> list[int]:
-    """Sizes of clusters whose CTAs are known to have something to share, and none."""
-    return sorted({1, *(size for op in copies_of(info) for size in op.multicast)})
-
-
-def consumers(plan: KernelPlan) -> tuple[Consumers, ...]:
-    """How consumer warpgroups can have their tiles; nothing where every warp does the same."""
-    return ("cooperative", "ping-pong") if plan.roles else ()
-
-
-def mechanisms(plan: KernelPlan, machine: Machine) -> tuple[Mechanism, ...]:
-    """The copy mechanisms that may fill the rings of ``plan`` ahead of time."""
-    if any(multiplied_by(one).warpgroup_wide for one in plan.matmuls):
-        return ("tma", "cp_async")
-    return ("cp_async", "register") if machine.has_cp_async else ("register",)
-
-
-def instructions(machine: Machine, *, exact: bool) -> tuple[Instruction, ...]:
-    """What may multiply without changing the numerics; ``exact``: float32, which stays so."""
-    if exact:
-        return ("simt",)
-    return ("wgmma", "mma", "simt") if machine.wgmmas else ("mma", "simt")
-
-
-def stores(plan: KernelPlan) -> tuple[StoreMechanism, ...]:
-    """How accumulators may reach memory."""
-    return ("direct", "tma") if plan.stores else ()

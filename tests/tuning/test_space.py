@@ -16,6 +16,9 @@ from pipeliner.machine import machine_for
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import NOTHING_ASKED, Candidate
 from pipeliner.schedules import Conv, ConvTile, Gemm, GemmTile, conv2d, default_tile
+from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.space.neighbours import neighbours
+from pipeliner.space.ranking import Ranking
 from pipeliner.targets import accelerated, cuda_target
 from pipeliner.tuning.space import VARIED, point_of, space, variants
 from tests.refusals import refused
@@ -155,3 +158,27 @@ def test_groups_that_come_to_one_kernel_are_one_point(spec, tile, others):
         groups[plain, found.request, rows].add(found.tile.raster_group)
     for (_, _, rows), asked in groups.items():
         assert len(asked) <= sum(rows % size == 0 for size in range(1, rows + 1))
+
+
+def test_no_ring_is_tried_deeper_than_its_loop_is_long():
+    """A slot that no iteration fills changes nothing: the depths are those of the plan space."""
+    spec, machine = Gemm(512, 512, 128), machine_for("a100")
+    base = Candidate(GemmTile(64, 64, 32), Request(instruction="mma"))
+    own = Ranking(kernel_info(spec, base.tile), machine, base.request).best()
+    (loop,) = own.loops
+    listed = {found.depth for found in loop.depths.fitting}
+    assert listed == {1, 2, 3, 4}
+    made = {one.request.depth for one in variants(spec, machine, base)}
+    assert made == {"auto", *listed} - {own.plan.loops[0].rings[0].depth}
+
+
+def test_what_is_varied_is_what_the_plan_space_offers():
+    spec, machine = Gemm(4000, 4104, 4040), machine_for("h100")
+    base = Candidate(GemmTile(128, 192, 64, persistent=132), Request(instruction="wgmma"))
+    ranking = Ranking(kernel_info(spec, base.tile), machine, base.request)
+    offered = dict(neighbours(ranking, ranking.best()))
+    made = list(variants(spec, machine, base))
+    for name, values in offered.items():
+        asked = {getattr(one.request, name) for one in made} - {getattr(base.request, name)}
+        assert asked == set(values), name
+    assert {"depth", "mechanism", "store", "cluster", "roles", "consumers"} == set(offered)

@@ -1,0 +1,302 @@
+"""What a tile may be: those that are compared for a workload, and what else one may have.
+
+A tile is one more axis of the plan space: its extents, its form, a persistent grid, split-K and the
+order in which tiles are computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..instructions import warpgroup_tiles
+from ..instructions.dtypes import element_bytes
+from ..instructions.table import multiplied_by
+from ..instructions.warpgroup_tiles import up_to
+from ..instructions.wgmma import CONSUMERS, ROWS
+from ..machine import VECTOR_BYTES, Machine
+from ..plan import KernelPlan, MatmulPlan
+from ..plan.request import AccumulateAsked, Instruction, Request
+from ..space.axes import may_gain_from_clusters
+from ..space.neighbours import AxisValues
+from .closed_form import copy_info, storage_bytes, typical
+from .tiles import ConvTile, DepthwiseTile, GemmTile, divisor
+from .workloads import (
+    MAX_SPLITS,
+    Contraction,
+    Conv,
+    Convolution,
+    ConvWeightGrad,
+    Gemm,
+    Spec,
+    best_phases,
+    can_fold,
+    reduction_tiles,
+)
+
+TILE_EXTENTS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 256)
+
+TILE_K_BYTES: Final = (64, 128)
+"""Bytes of K in one step; 128 is one row of the 32 banks of shared memory.
+
+Of 21 pairs of tiles on an H100, 20 took 2 to 32 % longer with 64 bytes than with 128, so 32 bytes
+are not compared.
+"""
+
+SHORT_K_BYTES: Final = 32
+"""Bytes of K in one step of a reduction that has no more: one sector of memory."""
+
+ONE_WAVE_GROUP: Final = 4
+"""Rasterisation group, in tile rows, of small tiles whose CTAs are one wave.
+
+Measured on an H100 with groups of 2, 4, 8 and 16: 1024 x 1000 x 2048 in tiles of 64 x 128 took
+12.7, 12.0, 12.5 and 13.6 us. With 4, 8 and 16: 1024 cubed 8.3, 8.4 and 8.5 us, 512 x 768 x 3072 in
+64 x 48 10.7, 10.7 and 11.2 us, 512 x 3072 x 768 in 128 x 96 9.7, 9.7 and 9.5 us.
+"""
+
+LARGE_TILE: Final = 128 * 128
+"""Outputs of the smallest tile that tensor cores bound, for which the group hardly matters.
+
+2048 cubed in tiles of 128 x 256 took 27.7 us in groups of 16, 28.0 us in groups of 4.
+"""
+
+DEPTHWISE_PIXELS: Final = 4
+"""Neighbouring outputs of a thread, which share each weight that it loads."""
+
+DEPTHWISE: Final = ((1, 2, 4, 8), (1, 2, 4, 8), (64, 128, 256))
+"""Pixels and channels of a thread, threads of a CTA: what a search tries of a depthwise tile."""
+
+LEAST_STEPS: Final = 4
+"""Fewest steps of a split: with fewer, a CTA only fills and drains its rings."""
+
+GROUPS: Final = (1, 4, 8, 16, 32)
+SPLITS: Final = (1, 2, 3, 4, 6, 8)
+
+_WARPS: Final = 4
+"""Of a warpgroup."""
+
+
+def tiles_tried(
+    workload: Spec, machine: Machine, instruction: Instruction, accumulate: AccumulateAsked
+) -> Iterator[tuple[Contraction, GemmTile, Request]]:
+    """The tiles to compare, and what is asked of each."""
+    wide = warpgroup_tiles.are_compared(machine, instruction)
+    asked = Request(instruction=instruction, accumulate=accumulate)
+    by_warpgroup = replace(warpgroup_tiles.ASKED, accumulate=accumulate)
+    if not wide or asked != by_warpgroup:
+        yield from ((what, tile, asked) for what, tile in _candidates(workload))
+    exact = workload.types.dtype == "float32" and instruction == "auto"
+    if not wide or exact:
+        return
+    found = _boxed(workload, machine) if isinstance(workload, Gemm) else _images(workload, machine)
+    yield from ((what, tile, by_warpgroup) for what, tile in found)
+
+
+def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles of a product for warpgroups, whose operands are boxes."""
+    what = workload.contraction()
+    m, n, k = typical(what)
+    # Where clusters may pay, they may along a row of tiles too.
+    copies = [copy_info(side, what, GemmTile(64, 64, 64), False) for side in (0, 1)]
+    lone = [1] if may_gain_from_clusters(copies) else []
+    for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
+        tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+        for ctas in warpgroup_tiles.grids(tiles, machine):
+            tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas)
+            for group in (
+                raster_group(tile, machine, None if what.batch_axes else tiles),
+                *lone,
+            ):
+                yield what, replace(tile, raster_group=group)
+
+
+def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles of a convolution for warpgroups: boxes of pixels, or what threads gather.
+
+    Threads gather where pixels are no boxes. Where they are, boxes were faster in nine of ten
+    layers on an H100, by 7 to 35 %, and as fast in the tenth (1x1 of 256 channels: 29.5 and 29.8
+    us).
+    """
+    for form in forms(workload):
+        what = form.contraction(workload)
+        m, n, k = typical(what)
+        boxes = what.a.is_box and what.b.is_box
+        extents = warpgroup_tiles.image_extents(m, n, k, storage_bytes(what), boxes=boxes)
+        for tile_m, tile_n, tile_k in extents:
+            tile = replace(form, m=tile_m, n=tile_n, k=tile_k)
+            if not _is_worth_it(workload, tile):
+                continue
+            tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+            for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
+                persistent = replace(tile, persistent=ctas)
+                yield (
+                    what,
+                    replace(persistent, raster_group=raster_group(persistent, machine, tiles))
+                    if boxes
+                    else persistent,
+                )
+
+
+def depthwise_tiles(conv: Conv) -> Iterator[DepthwiseTile]:
+    """The tiles of a depthwise convolution that a search tries."""
+    for pixels, vector, threads in itertools.product(*DEPTHWISE):
+        if conv.k % vector == 0 and conv.pixels % pixels == 0:
+            yield DepthwiseTile(pixels, vector, threads)
+
+
+def depthwise_tile(conv: Conv) -> DepthwiseTile:
+    """Vectors of sums as wide as one access, as far as channels go, and pixels that divide all."""
+    widest = VECTOR_BYTES // element_bytes(conv.accumulator)
+    return DepthwiseTile(math.gcd(conv.pixels, DEPTHWISE_PIXELS), math.gcd(conv.k, widest))
+
+
+def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles no larger than the padded problem, in every direction, of each form of it."""
+    if isinstance(workload, Gemm):
+        what = workload.contraction()
+        yield from ((what, GemmTile(*extents)) for extents in _extents(what))
+        return
+    for form in forms(workload):
+        what = form.contraction(workload)
+        for m, n, k in _extents(what):
+            tile = replace(form, m=m, n=n, k=k)
+            if _is_worth_it(workload, tile):
+                yield what, tile
+
+
+def _is_worth_it(workload: Convolution, tile: ConvTile) -> bool:
+    """Whether this form is worth a comparison with this tile.
+
+    A weight gradient may sum over all pixels where rows would add an eighth of steps. Otherwise to
+    cut rows into tiles is the form to take: over all pixels, each thread divides in each step. Runs
+    of channels are worth it where a step is no part of one position. Any other form is.
+    """
+    if isinstance(workload, Conv) and tile.fold and tile.phases == 1:
+        return workload.c % tile.k != 0  # else each step is of one position, as if not folded
+    if tile.fold or not isinstance(workload, ConvWeightGrad):
+        return True
+    row = workload.forward.out_size[-1]
+    return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
+
+
+def forms(workload: Convolution) -> list[ConvTile]:
+    """Forms to compare, as tiles of one element, the better of equals first."""
+    plain = ConvTile(1, 1, 1)
+    if isinstance(workload, ConvWeightGrad):
+        return [replace(plain, fold=True), plain]
+    if not isinstance(workload, Conv):
+        return [plain]
+    if not workload.channels_last and workload.n > 1:
+        return [plain, replace(plain, by_image=True)]
+    if not can_fold(workload):
+        return [plain]
+    counts = sorted({1, best_phases(workload)}, reverse=True)
+    return [plain, *(replace(plain, fold=True, phases=count) for count in counts)]
+
+
+def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
+    size = storage_bytes(what)
+    m, n, k = typical(what)
+    # A SIMT tile is unrolled along K. Eight steps of 128 multiply-adds are 16 KB of code; with
+    # sixteen the instruction cache thrashes: 3 to 7 % slower on an H100.
+    steps = (SHORT_K_BYTES,) if k * size <= SHORT_K_BYTES else TILE_K_BYTES
+    depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in steps]
+    yield from itertools.product(up_to(TILE_EXTENTS, m), up_to(TILE_EXTENTS, n), up_to(depths, k))
+
+
+def raster_group(tile: GemmTile, machine: Machine, tiles: int | None = None) -> int:
+    """The rasterisation group, in tile rows, with which one wave of CTAs covers a square of C.
+
+    A square of C needs the fewest rows of A and columns of B from L2. ``tiles``: of all outputs;
+    where small ones are one wave, all is read at once anyway, and ``ONE_WAVE_GROUP`` is faster.
+    """
+    if tiles is not None and tiles <= machine.sms and tile.m * tile.n < LARGE_TILE:
+        return ONE_WAVE_GROUP
+    side = math.sqrt(machine.sms * tile.n / tile.m)
+    return max(1, 1 << round(math.log2(side)))
+
+
+def contraction_of(spec: Spec, tile: GemmTile) -> Contraction:
+    """``spec`` as the matmul that ``tile`` cuts."""
+    if isinstance(spec, Gemm):
+        return spec.contraction()
+    assert isinstance(tile, ConvTile)
+    return tile.contraction(spec)
+
+
+def tiles_of(what: Contraction, tile: GemmTile) -> int:
+    """Tiles of all outputs."""
+    m, n, _ = typical(what)
+    batch = math.prod(extent or 1 for _, extent in what.batch_axes)
+    return batch * math.ceil(m / tile.m) * math.ceil(n / tile.n)
+
+
+def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
+    """Numbers of splits that fill the SMs once or twice, where whole tiles do not."""
+    most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // LEAST_STEPS)
+    tiles = tiles_of(what, tile)
+    filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
+    return sorted(splits for splits in filling if splits > 1 and tile.persistent is None)
+
+
+def rasterised(spec: Spec, tile: GemmTile) -> GemmTile:
+    """``tile`` without what makes no difference to the order in which tiles are computed.
+
+    A group of rows is cut to a divisor of all rows, a column of tiles is one group however it is
+    cut, and CTAs for more than all tiles have one each.
+    """
+    what = contraction_of(spec, tile)
+    m, n, _ = typical(what)
+    down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
+    group = divisor(down, tile.raster_group) if across > 1 else 1
+    ctas = (
+        tile.persistent
+        if tile.persistent is not None and tile.persistent < tiles_of(what, tile)
+        else None
+    )
+    return replace(tile, raster_group=group, persistent=ctas, why="")
+
+
+def tile_neighbours(
+    spec: Spec, tile: GemmTile, machine: Machine, plan: KernelPlan
+) -> list[AxisValues]:
+    """What a tile may have otherwise, option by option; ``plan``: of its kernel."""
+    return [
+        ("k", _longer(tile, plan)),
+        ("warps", _warps(spec, plan)),
+        ("raster_group", GROUPS),
+        ("splits", SPLITS if tile.persistent is None else ()),
+        ("persistent", (None, machine.sms) if tile.splits == 1 else ()),
+    ]
+
+
+def _longer(tile: GemmTile, plan: KernelPlan) -> Sequence[int]:
+    """Twice the step of FMA tiles: 128x128x16 was 6 % faster than the 128x128x8 that is chosen."""
+    return [2 * tile.k] if any(multiplied_by(one).thread_tile for one in plan.matmuls) else []
+
+
+def _warps(spec: Spec, plan: KernelPlan) -> Sequence[tuple[int, int]]:
+    """Other ways to share a tile out among warps; pixels among warpgroups, the other way round.
+
+    On an H100 the filters of 192 pixels by 128 channels as rows of the instruction took 3 % less
+    than as its columns with 3 x 3 filters and steps of two, 2 % less with 28 x 28 pixels.
+    """
+    if len(plan.matmuls) != 1:
+        return ()
+    if multiplied_by(plan.matmuls[0]).warpgroup_wide:
+        other = None if isinstance(spec, Gemm) else _transposed(plan.matmuls[0])
+        return [] if other is None else [other]
+    shapes = [(2**m, 2**n) for m in range(4) for n in range(4) if 2 <= m + n <= 3]
+    return [shape for shape in shapes if shape != plan.matmuls[0].warps]
+
+
+def _transposed(plan: MatmulPlan) -> tuple[int, int] | None:
+    """Warps of a wgmma tile whose rows run along its other dimension; None: it is no multiple."""
+    extent = plan.m if plan.swap_ab else plan.n
+    groups, rest = divmod(extent, ROWS)
+    if rest or groups > max(CONSUMERS):
+        return None
+    return (groups * _WARPS, 1) if plan.swap_ab else (1, groups * _WARPS)
