@@ -17,7 +17,8 @@ dispatch: Any = importlib.import_module("pipeliner.torch.dispatch")
 libraries: Any = importlib.import_module("pipeliner.torch.libraries")
 said: Any = importlib.import_module("pipeliner.torch.said")
 
-pytestmark = pytest.mark.gpu
+# PyTorch warns where a thread of its autograd is the first to call cuBLAS.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
 SEED = random.SystemRandom().randrange(1 << 30)
 HALVES = [torch.float16, torch.bfloat16]
