@@ -18,7 +18,7 @@ DEV := $(VENV)/.dev
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick verify-all lint types gpu wheel clean
+.PHONY: help demo test quick verify-all lint types gpu package wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,9 @@ lint: $(DEV)  ## style and format
 
 types: $(DEV)  ## mypy --strict
 	$(PY) -m mypy
+
+package: $(DEV)  ## sdist and wheel, built, installed in a fresh environment and run there
+	$(PY) -m tests.fresh_install
 
 wheel: $(DEV)  ## dist/*.whl
 	$(PY) -m pip wheel -qq --no-deps -w dist .

@@ -8,18 +8,21 @@ The pass pipelines every CUDA kernel of a module; the lowering leaves a pipeline
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
 from ..errors import TargetError
-from ..plan.request import asked
+from ..plan.request import DepthAsked, OptionsBesideDepth, asked
 from .ir.kernels import has_kernel
 from .ir.marks import is_marked
 from .lower import apply_where, is_fresh_kernel, slot_passes, target_of
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:
+
+def SoftwarePipeline(depth: DepthAsked = "auto", **options: Unpack[OptionsBesideDepth]) -> Any:
     """Return a TVM module pass that pipelines every CUDA kernel of a module and marks it.
 
     It runs TVM's passes that prepare a scheduled function, and then ours. Other functions are

@@ -44,6 +44,7 @@ def examine() -> list[Finding]:
         _tvm,
         _networkx,
         _rich,
+        _shtab,
         _nvcc,
         _ptxas,
         _disassembler,
@@ -83,6 +84,10 @@ def _networkx() -> Finding:
 
 def _rich() -> Finding:
     return _package("rich", "coloured tables", "pip install 'tvm-pipeliner[cli]'")
+
+
+def _shtab() -> Finding:
+    return _package("shtab", "completion in shells", "pip install 'tvm-pipeliner[cli]'")
 
 
 def _torch() -> Finding:

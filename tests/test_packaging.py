@@ -88,6 +88,22 @@ def test_typed_and_licensed() -> None:
     assert PROJECT["project"]["version"] == __import__("pipeliner").__version__
 
 
+def test_metadata() -> None:
+    """An index shows the words; a licence expression replaces classifiers of licences."""
+    project = PROJECT["project"]
+    assert {"tvm", "cuda", "software pipelining"} <= set(project["keywords"])
+    assert {"Typing :: Typed", "Environment :: GPU :: NVIDIA CUDA"} <= set(project["classifiers"])
+    assert not [one for one in project["classifiers"] if one.startswith("License ::")]
+    assert not {"authors", "maintainers", "urls"} & set(project)
+
+
+def test_release_notes_are_of_this_version() -> None:
+    text = (ROOT / ".github" / "CHANGELOG.md").read_text()
+    titles = re.findall(r"^## (.*)", text, re.M)
+    assert titles[0] == "Unreleased"
+    assert titles[1].split()[0] == PROJECT["project"]["version"]
+
+
 @pytest.mark.parametrize("extra", ["cli", "plot", "test", "dev", "nvcc", "nvrtc"])
 def test_extras(extra: str) -> None:
     assert PROJECT["project"]["optional-dependencies"][extra]

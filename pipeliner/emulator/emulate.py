@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from tvm import ir, tirx
@@ -54,6 +54,20 @@ _KNOWN_TAGS = {
     _DYNAMIC_TAG,
 }
 """Launch dimensions that are emulated."""
+
+
+class EmulateOptions(TypedDict, total=False):
+    """The options of ``emulate`` that a kernel's own ``emulate`` takes, too."""
+
+    entry: str | None
+    timing: str
+    order: str
+    seed: int
+    blocks: Blocks | None
+    in_step: Mapping[int, Iterable[Block]] | None
+    variant: int
+    only_first: bool
+    progress: Callable[[int, int], None] | None
 
 
 def emulate(

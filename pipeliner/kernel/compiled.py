@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import tvm
@@ -17,7 +17,7 @@ from tvm import tirx
 from ..diagnostics import Reason
 from ..emulator import Emulation, emulate, lower_for_emulation
 from ..emulator.base.report import CudaLine
-from ..emulator.emulate import Programs
+from ..emulator.emulate import EmulateOptions, Programs
 from ..emulator.lower import Lowering
 from ..errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
 from ..passes.dependence.overlap import OVERLAP
@@ -32,6 +32,9 @@ from . import without_driver
 from .annotated import AnnotatedCuda, annotated
 from .cuda_lines import CudaLines, cuda_lines
 from .postproc import in_place_of_cuda
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Kernel:
@@ -202,7 +205,7 @@ class Kernel:
         """What each device function takes, by what ptxas said when it compiled them."""
         return tuple(nvcc.resources(log, self._dynamic_shared.__getitem__))
 
-    def emulate(self, *arrays: Any, **options: Any) -> Emulation:
+    def emulate(self, *arrays: Any, **options: Unpack[EmulateOptions]) -> Emulation:
         """Run it on the CPU, on numpy arrays, outputs included, which stay as they are.
 
         The result has the outputs by name and every hazard met; ``options``: ``pipeliner.emulate``.

@@ -21,6 +21,10 @@ PLAN_ATTR: Final = "pipeliner.plan"
 """The attribute by which a function carries its plan, as JSON."""
 
 PLAN_VERSION: Final = 2
+"""What ``to_json`` writes. It is raised when a field goes, or changes its name or its meaning."""
+
+READ_VERSIONS: Final = (1, PLAN_VERSION)
+"""What ``from_json`` reads: this version, and the one before as ``values/released.py`` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,11 @@ def _read(text: str) -> KernelPlan:
     except RecursionError as err:
         raise PlanError("plan.deep") from err
     version = data.pop("version", None) if isinstance(data, dict) else None
-    if version not in (1, PLAN_VERSION):
-        raise PlanError("plan.version", version=PLAN_VERSION)
-    data = translated(data) if version == 1 else data
+    if type(version) is not int or version not in READ_VERSIONS:
+        raise PlanError(
+            "plan.version", version=PLAN_VERSION, readable=READ_VERSIONS, found=repr(version)
+        )
+    data = data if version == PLAN_VERSION else translated(data)
     plan: KernelPlan = decode(KernelPlan, data, "plan")
     return plan
 

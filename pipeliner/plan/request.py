@@ -183,10 +183,9 @@ OPTIONS: Final[Mapping[str, Option]] = {one.name: one.metadata["option"] for one
 """Every option by its name, in the order in which they are declared."""
 
 
-class Options(TypedDict, total=False):
-    """The options of ``Request`` as keyword arguments, for signatures that take them all."""
+class OptionsBesideDepth(TypedDict, total=False):
+    """The options of ``Request`` but ``depth``, for signatures that name that one themselves."""
 
-    depth: DepthAsked
     mechanism: Auto | Mechanism
     instruction: Instruction
     epilogue: Auto | Epilogue
@@ -201,6 +200,12 @@ class Options(TypedDict, total=False):
     operand: OperandAsked
     accumulate: AccumulateAsked
     plan: KernelPlan | None
+
+
+class Options(OptionsBesideDepth, total=False):
+    """The options of ``Request`` as keyword arguments, for signatures that take them all."""
+
+    depth: DepthAsked
 
 
 def asked(options: Mapping[str, Any]) -> Request:

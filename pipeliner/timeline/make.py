@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
@@ -11,10 +11,13 @@ from ..kernel.compiled import plan_of
 from ..machine import machine_for
 from ..passes.ir.nodes import walk
 from ..plan import KernelPlan
-from ..plan.request import Request
+from ..plan.request import Options, Request
 from ..targets import cuda_target
 from ..values.origin import PHASE
 from .model import Timeline, pipelined_loop, timeline_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def timeline(
@@ -23,7 +26,7 @@ def timeline(
     *,
     loop: str | None = None,
     iterations: int | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Timeline:
     """Model time of a loop of ``func``, pipelined as the ``options`` say, and un-pipelined.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -30,6 +30,28 @@ from .dtypes import exact, random_array
 from .folded import folded
 from .forward import by_channel, forward
 from .windows import filter_shape, image_shape
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class ConvOptions(TypedDict, total=False):
+    """Options of a convolution that are the same in each dimension."""
+
+    groups: int
+    dtype: str
+    layout: str
+    accumulator: str
+    out: str
+    epilogue: tuple[str, ...]
+
+
+class WindowOptions(ConvOptions, total=False):
+    """``ConvOptions``, and those of its windows: one number, or one for each dimension."""
+
+    stride: int | Sequence[int]
+    pad: int | Sequence[int]
+    dilation: int | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +124,14 @@ class Conv(ConvShape):
         return finish(self.epilogue, sums, shaped)
 
 
-def conv1d(n: int, w: int, c: int, k: int, s: int, **options: Any) -> Conv:
+def conv1d(n: int, w: int, c: int, k: int, s: int, **options: Unpack[WindowOptions]) -> Conv:
     """A Conv of rank 1; options as for ``conv2d``."""
     return conv(n, (w,), c, k, (s,), **options)
 
 
-def conv2d(n: int, h: int, w: int, c: int, k: int, r: int, s: int, **options: Any) -> Conv:
+def conv2d(
+    n: int, h: int, w: int, c: int, k: int, r: int, s: int, **options: Unpack[WindowOptions]
+) -> Conv:
     """A Conv of rank 2.
 
     ``stride``, ``dilation``: one number, or one for each dimension. ``pad``: one number, one for
@@ -117,7 +141,16 @@ def conv2d(n: int, h: int, w: int, c: int, k: int, r: int, s: int, **options: An
 
 
 def conv3d(
-    n: int, d: int, h: int, w: int, c: int, k: int, t: int, r: int, s: int, **options: Any
+    n: int,
+    d: int,
+    h: int,
+    w: int,
+    c: int,
+    k: int,
+    t: int,
+    r: int,
+    s: int,
+    **options: Unpack[WindowOptions],
 ) -> Conv:
     """A Conv of rank 3; options as for ``conv2d``."""
     return conv(n, (d, h, w), c, k, (t, r, s), **options)
@@ -132,7 +165,7 @@ def conv(
     stride: int | Sequence[int] = 1,
     pad: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
-    **options: Any,
+    **options: Unpack[ConvOptions],
 ) -> Conv:
     """A Conv of the rank of ``size``; options as for ``conv2d``."""
     rank = len(size)

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 from typing import Final
 
+from ...versions import OWN
 from ..shared import console
 
 HELP: Final = "say what this machine has and what each missing thing disables"
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     usable = healthy(findings)
     if args.json:
         console.print_json(
-            usable=usable, findings=[dataclasses.asdict(found) for found in findings]
+            pipeliner=OWN, usable=usable, findings=[dataclasses.asdict(found) for found in findings]
         )
         return 0 if usable else 1
     rows = [(found.name, found.status, found.detail) for found in findings]
