@@ -104,13 +104,14 @@ class DepthAxis:
         self.work = work
         self.machine = machine
         self.most = most
-        self._known: dict[int, Prediction | None] = {}
+        self._known: dict[object, Prediction | None] = {}
 
-    def at(self, depth: int) -> Prediction | None:
+    def at(self, depth: Depth) -> Prediction | None:
         """The prediction of rings of ``depth`` slots; None: a CTA does not fit an SM."""
-        if depth not in self._known:
-            self._known[depth] = predict(self.work, self.machine, depth)
-        return self._known[depth]
+        key = depth if isinstance(depth, int) else tuple(depth.items())
+        if key not in self._known:
+            self._known[key] = predict(self.work, self.machine, depth)
+        return self._known[key]
 
     @cached_property
     def fitting(self) -> tuple[Prediction, ...]:
@@ -214,7 +215,7 @@ def check_depth(buffers: str, depth: Depth, axis: DepthAxis) -> Prediction:
     if needs > machine.smem_per_cta:
         room: dict[str, Value] = {"machine": machine.name, "most": machine.smem_per_cta}
         raise PlanError("depth.smem", given=given, smem=needs, **room)
-    prediction = axis.at(depth) if isinstance(depth, int) else predict(work, machine, depth)
+    prediction = axis.at(depth)
     if prediction is None:
         raise PlanError(
             "depth.registers",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ..cost.descriptor import Work
-from ..cost.predict import Prediction, predict
+from ..cost.predict import Prediction
 from ..diagnostics import Reason
 from ..machine import Machine
 from .depth import TOLERANCE, DepthAxis, DepthChoice, change
@@ -34,7 +34,7 @@ def choose_ring_depths(choice: DepthChoice, axis: DepthAxis) -> DepthChoice:
     best: tuple[Prediction, Slots] | None = None
     fastest = choice.prediction.us * (1 - TOLERANCE)
     for slots in _neighbours(choice.depth, work, axis.most):
-        found = predict(work, machine, slots)
+        found = axis.at(slots)
         if found is not None and found.us < fastest:
             best, fastest = (found, slots), found.us
     if best is not None:
