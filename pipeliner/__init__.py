@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .plan import KernelPlan
     from .plan.request import Request
     from .records import Record, Records
-    from .tuning import Tuned, tune
+    from .tuning import Autotuned, Tuned, autotune, tune
     from .verification.verdict import Verdict, verify
 
 __version__: Final = versions.OWN
@@ -45,7 +45,9 @@ _HOMES: Final = {
     "Record": "records",
     "Records": "records",
     "Request": "plan.request",
+    "Autotuned": "tuning",
     "Tuned": "tuning",
+    "autotune": "tuning",
     "tune": "tuning",
     "Verdict": "verification.verdict",
     "verify": "verification.verdict",
@@ -53,6 +55,7 @@ _HOMES: Final = {
 _MODULES: Final = ("errors", "machine", "meta", "passes", "relax", "schedules", "torch")
 
 __all__ = [
+    "Autotuned",
     "Kernel",
     "KernelPlan",
     "Machine",
@@ -63,6 +66,7 @@ __all__ = [
     "Request",
     "Tuned",
     "Verdict",
+    "autotune",
     "build",
     "emulate",
     "errors",

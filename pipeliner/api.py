@@ -13,8 +13,8 @@ from .kernel.refined import refined
 from .passes.ir.marks import is_marked
 from .plan.request import Options, Request, asked
 from .records.candidate import default_candidate, is_workload
+from .records.functions import Workload, function_workload
 from .records.recorded import recorded, with_reason
-from .schedules.workloads import Spec
 from .targets import cuda_target
 
 if TYPE_CHECKING:
@@ -106,17 +106,20 @@ def build(
     (default: what PIPELINER_DB names) or, where it was not tuned or something is asked for by
     ``options``, as the model chooses; the plan says which. ``refine``: depths that are predicted to
     be nearly as fast as the best are all compiled, and the one is taken that is best by what ptxas
-    made of it; no GPU is needed, and records are not looked at. RecordsError: ``db`` for a function
-    or with ``refine``. TypeError: options for what is pipelined already. PlanError: ``refine``
-    where a depth is asked for; what ``pipeline`` raises.
+    made of it; no GPU is needed, and records are not looked at. With ``db`` a function is built as
+    the fastest candidate that ``tune`` recorded of it. RecordsError: ``db`` with ``refine``, or for
+    what is pipelined already. TypeError: options for that. PlanError: ``refine`` where a depth is
+    asked for; what ``pipeline`` raises.
     """
     if refine:
         return _refined(func, target, db, asked(options))
     if is_workload(func):
         return _build_workload(func, target, asked(options), db)
-    if db is not None:
-        raise RecordsError("records.function")
     original = function = only_function(as_module(func))
+    if is_marked(function) and db is not None:
+        raise RecordsError("records.function")
+    if db is not None:
+        return _build_workload(function_workload(function), target, asked(options), db)
     if not is_marked(function):
         function = pipeline(function, target, **options)
     elif options:
@@ -137,7 +140,7 @@ def _refined(func: Any, target: Any, db: str | Path | None, request: Request) ->
     return refined(func, given, request)
 
 
-def _build_workload(spec: Spec, target: Any, request: Request, db: str | Path | None) -> Kernel:
+def _build_workload(spec: Workload, target: Any, request: Request, db: str | Path | None) -> Kernel:
     given = cuda_target(target)
     choice = recorded(spec, given, request, db)
     original = only_function(as_module(choice.candidate.function(spec)))

@@ -76,6 +76,9 @@ class Tensor:
     def fill_(self, value: float) -> None:
         self.data[...] = value
 
+    def copy_(self, other: Tensor) -> None:
+        self.data[...] = other.data
+
     def zero_(self) -> None:
         self.data[...] = 0
 

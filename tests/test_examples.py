@@ -24,6 +24,7 @@ PRINTS = {
     "see_the_slots.py": "A_shared[3] is ready, and not yet read, for ",
     "streaming.py": "right, without hazards",
     "the_idea.py": "II 300 cycles, stages {'load': 0, 'use': 1}, 2 slots",
+    "tune_your_own.py": "us predicted: {'threads': 8, 'rows': 4, 'step': 16} {'mechanism': 'register'}",
     "why_not.py": "i: every load is loop-carried: it reads 'A', which earlier iterations write",
 }
 

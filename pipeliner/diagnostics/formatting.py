@@ -105,3 +105,12 @@ def _each(value: Any) -> Iterable[Any]:
 def _joined(value: Any) -> str:
     items = [str(each) for each in _each(value)]
     return ("; " if any(" " in each for each in items) else ", ").join(items)
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that ``wrong`` is a slip for, or an empty string."""
+    import difflib  # only a mistake needs it
+
+    lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(wrong.lower(), lower, n=1)
+    return lower[near[0]] if near else ""

@@ -16,6 +16,7 @@ from ..machine import Machine
 from ..plan import KernelPlan
 from ..records import OURS, Record
 from ..records.candidate import Candidate, workload_of
+from ..records.functions import is_function
 from ..records.log import AGAIN, group_of, loop_of
 from ..schedules import GemmTile
 from ..schedules.closed_form import kernel_info, typical
@@ -96,7 +97,8 @@ class Case:
 def cases(records: Iterable[Record], machine: Machine) -> Mapping[tuple[str, str], list[Case]]:
     """What was timed of each workload, by its name and type: our kernels with a matmul's tile."""
     found: dict[tuple[str, str], list[Case]] = {}
-    for key, timed in by_workload(records).items():
+    ours = [one for one in records if not is_function(one.workload)]
+    for key, timed in by_workload(ours).items():
         spec = workload_of(key)
         made = [_case(record, again, spec, machine) for record, again in timed]
         own = {one.family: one for one in made if one is not None}

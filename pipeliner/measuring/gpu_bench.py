@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..schedules.workloads import Spec
+from ..records.functions import Workload
 from .conditions import require_gpu
-from .contenders import Contender, Inputs, Runner
+from .contenders import Contender, Runner
+from .operands import operands_of
 from .rounds import FLUSH_BYTES, Rounds, race, timed
-from .truth import empty_output, random_inputs, truth
 
 
 @dataclass(slots=True)
@@ -20,8 +20,7 @@ class ReadyContender:
 
     contender: Contender
     run: Runner
-    inputs: Inputs
-    out: Any
+    arguments: tuple[Any, ...]
     detail: str
     worst: float = 0.0
     times: list[float] = field(default_factory=list)
@@ -38,28 +37,25 @@ class GpuBench:
     TargetError without a GPU, ToolError without PyTorch; whatever PyTorch raises.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Workload) -> None:
         self.spec = spec
         self._torch = require_gpu()
-        self._inputs = random_inputs(self._torch, spec)
-        self._right = truth(self._torch, spec, self._inputs)
+        self._operands = operands_of(self._torch, spec)
         self._flush = self._torch.empty(FLUSH_BYTES, dtype=self._torch.int8, device="cuda")
 
     def ready(self, contender: Contender) -> ReadyContender:
         """The contender, compiled, loaded and checked; raises what it raises."""
         run, detail = contender.make()
-        out = empty_output(self._torch, self.spec, contender.out)
-        entry = ReadyContender(contender, run, contender.arrange(self._inputs), out, detail)
+        entry = ReadyContender(contender, run, self._operands.arguments(contender), detail)
         self.check(entry)
         return entry
 
     def check(self, entry: ReadyContender) -> None:
         """Run it on a poisoned output: ``worst`` is its largest error, NaN where it left one."""
-        out = entry.out
-        out.fill_(float("nan") if out.is_floating_point() else -85)
-        made = entry.run(*entry.inputs, out)
+        self._operands.reset(entry.arguments)
+        made = entry.run(*entry.arguments)
         self._torch.cuda.synchronize()
-        entry.worst = self._right.error(out if made is None else made)
+        entry.worst = self._operands.error(entry.arguments, made)
 
     def race(self, entries: Sequence[ReadyContender], rounds: Rounds) -> None:
         """Time them interleaved, each from nothing; an interrupt leaves what was measured."""
@@ -68,7 +64,7 @@ class GpuBench:
 
         def run_round(order: Sequence[int]) -> list[float]:
             some = [entries[at] for at in order]
-            calls = [functools.partial(one.run, *one.inputs, one.out) for one in some]
+            calls = [functools.partial(one.run, *one.arguments) for one in some]
             return timed(self._torch, calls, self._flush.zero_)
 
         race(run_round, [entry.times for entry in entries], rounds)

@@ -12,6 +12,7 @@ from tvm.s_tir import meta_schedule as ms
 from ..errors import PipelinerError
 from ..records import OURS, Record, Records
 from ..records.candidate import Candidate, machine_key, versions_key, workload_key, workload_of
+from ..records.functions import Knobs
 from .workload import annotate, candidate_of, replays, spec_of, target, workload
 
 SOURCE: Final = "meta_schedule"
@@ -39,7 +40,7 @@ def export_database(db: str | Path, database: Any) -> int:
     """
     with Records(db, create=False) as records:
         timed = [one for one in records.find() if one.contender == OURS and not one.failure]
-    found = [one for one in timed if replays(Candidate.from_json(one.candidate).tile)]
+    found = [one for one in timed if _is_replayed(one)]
     for record in found:
         mod = workload(workload_of(record.workload))
         database.commit_tuning_record(
@@ -52,6 +53,11 @@ def export_database(db: str | Path, database: Any) -> int:
             )
         )
     return len(found)
+
+
+def _is_replayed(record: Record) -> bool:
+    tile = Candidate.from_json(record.candidate).tile
+    return not isinstance(tile, Knobs) and replays(tile)
 
 
 def _trace(record: Record) -> Any:

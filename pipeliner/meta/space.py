@@ -10,6 +10,7 @@ from tvm.s_tir import meta_schedule as ms
 from ..bench.peers import tensor_intrinsics
 from ..errors import WorkloadError
 from ..machine import machine_for
+from ..records.functions import Knobs
 from ..tuning.space import Point
 from ..tuning.space import space as points_of
 from .model import postproc
@@ -54,8 +55,9 @@ class _Space(ms.space_generator.PySpaceGenerator):
         spec = spec_of(mod)
         tiles: dict[Any, list[Point]] = {}
         for point in points_of(spec, self._machine):
-            if replays(point.candidate.tile):
-                tiles.setdefault(point.candidate.tile, []).append(point)
+            tile = point.candidate.tile
+            if not isinstance(tile, Knobs) and replays(tile):
+                tiles.setdefault(tile, []).append(point)
         if not tiles:
             raise WorkloadError("tune.traces", workload=spec.name)
         made = []

@@ -32,23 +32,32 @@ from ..space.ranking import choose
 from ..toolchain import nvcc
 from ..values.failure import why
 from ..values.released import recorded_request, recorded_tile
+from .functions import FunctionWorkload, Knobs, Workload, is_function
 
 NOTHING_ASKED: Final = Request()
 
 _WORKLOADS: Final = {kind.__name__: kind for kind in (Gemm, Conv, ConvInputGrad, ConvWeightGrad)}
-_TILES: Final = {kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile)}
+_TILES: Final = {
+    kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, Knobs)
+}
 _KIND: Final = "kind"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to make a workload's kernel: how it is tiled, and what is asked of the pipeliner."""
+    """One way to make a workload's kernel: how it is tiled, and what is asked of the pipeliner.
 
-    tile: Tile
+    ``tile``: of a function of the user's, the knobs that it is made with.
+    """
+
+    tile: Tile | Knobs
     request: Request = NOTHING_ASKED
 
-    def function(self, spec: Spec) -> Any:
+    def function(self, spec: Workload) -> Any:
         """The workload, scheduled; WorkloadError: the tile is another kind's."""
+        if isinstance(spec, FunctionWorkload):
+            return spec.function()
+        assert not isinstance(self.tile, Knobs)
         return scheduled(spec, self.tile)
 
     def plan(self, spec: Spec, machine: Machine) -> KernelPlan:
@@ -81,14 +90,19 @@ class Candidate:
 def describe(candidate: Candidate) -> tuple[str, str]:
     """The tile and what is asked of the pipeliner, in short; ``-`` where nothing is."""
     tile, request = candidate.tile, candidate.request
+    if isinstance(tile, Knobs):
+        asked = [f"{name} {value}" for name, value in _differing(request)]
+        return ", ".join(f"{name} {value}" for name, value in tile.values), ", ".join(asked) or "-"
     sizes = [f"{name} {value}" for name, value in _differing(tile) if name not in "mnk"]
     extents = [str(getattr(tile, name)) for name in "mnk" if hasattr(tile, name)]
     asked = [f"{name} {value}" for name, value in _differing(request)]
     return ", ".join(["x".join(extents)] * bool(extents) + sizes), ", ".join(asked) or "-"
 
 
-def default_candidate(spec: Spec, target: Any, request: Request = NOTHING_ASKED) -> Candidate:
+def default_candidate(spec: Workload, target: Any, request: Request = NOTHING_ASKED) -> Candidate:
     """What is taken where nothing was measured: the model's choice of a tile for ``request``."""
+    if isinstance(spec, FunctionWorkload):
+        return Candidate(Knobs(), request)
     machine = machine_for(target)
     tile = default_tile(spec, machine, request.instruction, accumulate=request.accumulate)
     return Candidate(tile, request)
@@ -99,16 +113,20 @@ def is_workload(value: Any) -> bool:
     return isinstance(value, tuple(_WORKLOADS.values()))
 
 
-def workload_key(spec: Spec) -> str:
+def workload_key(spec: Workload) -> str:
     """The text by which records know a workload; ``workload_of`` reads it.
 
     A field at its default is left out: one that a later version adds changes no key.
     """
+    if isinstance(spec, FunctionWorkload):
+        return spec.key
     return json.dumps(_as_dict(spec, defaults=False))
 
 
 def workload_of(key: str) -> Spec:
     """The workload of a record; RecordsError: it is none of ours."""
+    if is_function(key):
+        raise RecordsError("tune.of_function", function=json.loads(key)["name"])
     try:
         spec: Spec = _of_dict(_WORKLOADS, json.loads(key))
     except (ValueError, LookupError, TypeError, AttributeError) as err:

@@ -11,7 +11,6 @@ from ..diagnostics import Reason, Why
 from ..kernel.compiled import plan_of
 from ..plan import PLAN_ATTR
 from ..plan.request import Request
-from ..schedules.workloads import Spec
 from . import OURS, Records
 from .candidate import (
     NOTHING_ASKED,
@@ -21,6 +20,7 @@ from .candidate import (
     versions_key,
     workload_key,
 )
+from .functions import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Choice:
     why: Why = ""
 
 
-def recorded(spec: Spec, target: Any, request: Request, db: str | Path | None) -> Choice:
+def recorded(spec: Workload, target: Any, request: Request, db: str | Path | None) -> Choice:
     """The candidate to build for ``spec``.
 
     ``db``: the file of records; None: what PIPELINER_DB names, if anything. What is requested is

@@ -2,20 +2,29 @@
 
 tuned = pipeliner.tune(Gemm(4096, 4096, 4096), trials=32, db="tuned.sqlite")
 kernel = pipeliner.build(Gemm(4096, 4096, 4096), db="tuned.sqlite")
+
+A function of the user's is tuned likewise: a PrimFunc, a Schedule, or what makes one of knobs.
 """
 
+from .autotuned import Autotuned, autotune
 from .session import Progress
+from .settings import subject_of
 from .space import Point, space
+from .subjects import TuningSubject
 from .tuner import TRIALS, Tuned, on_gpus, ranked, records_path, tune
 
 __all__ = [
     "TRIALS",
+    "Autotuned",
     "Point",
     "Progress",
     "Tuned",
+    "TuningSubject",
+    "autotune",
     "on_gpus",
     "ranked",
     "records_path",
     "space",
+    "subject_of",
     "tune",
 ]

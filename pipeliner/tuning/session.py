@@ -11,19 +11,16 @@ from typing import Any, Final
 
 from ..diagnostics import Reason, Why
 from ..errors import ToolError
-from ..machine import machine_for
 from ..measuring import BuiltCandidate, Compiles, Measurement, Measurer
 from ..records import OURS, Record, Records
 from ..records.candidate import (
     Candidate,
-    default_candidate,
     machine_key,
     versions_key,
     workload_key,
 )
-from ..schedules.workloads import Spec
 from .search import Search
-from .space import point_of, space
+from .subjects import TuningSubject
 
 SOURCE: Final = "tune"
 
@@ -43,7 +40,8 @@ class Progress:
     """How far a search is, after a trial or at its start; times in microseconds and seconds.
 
     ``done`` of ``trials``, those of the records included. ``trial``: what just happened, in a few
-    words. ``best_us`` and ``tflops``: of the fastest so far. ``rate``: trials a second. ``left``:
+    words. ``best_us`` and ``tflops``: of the fastest so far; the latter where operations
+    are counted. ``rate``: trials a second. ``left``:
     seconds until all are done or time is up.
     """
 
@@ -86,16 +84,16 @@ class Session:
 
     def __init__(
         self,
-        spec: Spec,
+        subject: TuningSubject,
         target: Any,
         records: Records,
         trials: int,
         deadline: float | None,
         say: Callable[[Progress], None],
     ) -> None:
-        self.key = (workload_key(spec), machine_key(target), versions_key())
+        self.key = (workload_key(subject.workload), machine_key(target), versions_key())
         self.done = self.failed = 0
-        self._spec, self._records, self._trials = spec, records, trials
+        self._subject, self._records, self._trials = subject, records, trials
         self._deadline, self._say = deadline, say
         self._started = time.monotonic()
         self._here = 0
@@ -103,9 +101,7 @@ class Session:
         self._incumbent: tuple[BuiltCandidate, float] | None = None
         self._doubtful: list[Record] | None = []
 
-        self._machine = machine_for(target)
-        self._first = default_candidate(spec, target)
-        self._queue = [self._first]
+        self._queue = [subject.first()]
         self._search: Search | None = None
         self._told: list[tuple[Candidate, float | None]] = []
         self._recall()
@@ -125,11 +121,11 @@ class Session:
         try:
             if self._best is not None and self.done < self._trials:
                 known = _Trial(Candidate.from_json(self._best.candidate), known=True)
-                running[compiles.submit(compiler.compile, self._spec, known.candidate)] = known
+                running[compiles.submit(self._compile, compiler, known)] = known
             while True:
                 under_way = [*running.values(), *waiting]
                 while len(under_way) < limit and (trial := self._next(under_way)) is not None:
-                    running[compiles.submit(compiler.compile, self._spec, trial.candidate)] = trial
+                    running[compiles.submit(self._compile, compiler, trial)] = trial
                     under_way.append(trial)
                 unready = any(trial.known for trial in running.values())
                 while idle and waiting and not unready:
@@ -187,14 +183,14 @@ class Session:
     def _ranked(self) -> Search:
         """The search, made when it is first asked: the model's choice compiles meanwhile."""
         if self._search is None:
-            points = space(self._spec, self._machine)
-            others = [point for point in points if point.candidate != self._first]
-            first = point_of(self._spec, self._machine, self._first)
-            self._search = Search([first, *others])
+            self._search = Search(self._subject.points())
         for candidate, us in self._told:
             self._search.tell(candidate, us)
         self._told.clear()
         return self._search
+
+    def _compile(self, compiler: Compiles, trial: _Trial) -> BuiltCandidate:
+        return compiler.compile(self._subject.given(trial.candidate), trial.candidate)
 
     def _compiled(self, trial: _Trial) -> list[_Trial]:
         """What is to be measured now that ``trial`` is compiled, or has failed to."""
@@ -280,6 +276,7 @@ class Session:
 
     def _tell(self, trial: str) -> None:
         best = None if self._best is None else self._best.us
+        flops = self._subject.workload.flops()
         elapsed = time.monotonic() - self._started
         rate = self._here / elapsed if self._here else 0.0
         lefts = [(self._trials - self.done) / rate] if rate else []
@@ -291,7 +288,7 @@ class Session:
                 failed=self.failed,
                 trial=trial,
                 best_us=best,
-                tflops=None if best is None else self._spec.flops() / best * 1e-6,
+                tflops=flops / best * 1e-6 if best and flops else None,
                 elapsed=elapsed,
                 rate=rate,
                 left=min([*lefts, *([] if limit is None else [limit])], default=None),

@@ -7,22 +7,32 @@ time is measured on each GPU, beside the fastest so far. Each result corrects th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from .. import knobs
 from ..errors import RecordsError, TargetError, WorkloadError
-from ..kernel.building import target_for
-from ..machine import machine_for
-from ..measuring import Compiler, Compiles, GpuMeasurer, Measurer, cores, workers_for
+from ..kernel.building import build_with, target_for
+from ..kernel.compiled import Kernel
+from ..measuring import (
+    Compiler,
+    Compiles,
+    GpuMeasurer,
+    Measurer,
+    RemoteMeasurer,
+    cores,
+    workers_for,
+)
 from ..records import Record, Records
 from ..records.candidate import NOTHING_ASKED, Candidate
-from ..schedules.workloads import Spec
+from ..records.functions import FunctionWorkload, Workload
 from ..targets import gpu_arch
 from .session import Progress, Session
-from .space import Point, space
+from .settings import KnobValues, subject_of
+from .space import Point
+from .subjects import TuningSubject
 
 TRIALS: Final = 64
 
@@ -35,7 +45,7 @@ class Tuned:
     is in the records at ``path``, and the same call goes on from there.
     """
 
-    spec: Spec
+    subject: TuningSubject
     target: Any
     path: Path
     best: Record | None
@@ -48,14 +58,27 @@ class Tuned:
     def candidate(self) -> Candidate:
         """The fastest candidate; WorkloadError: none ran."""
         if self.best is None:
-            raise WorkloadError("tune.no_best", workload=self.spec.name)
+            raise WorkloadError("tune.no_best", workload=self.workload.name)
         return Candidate.from_json(self.best.candidate)
+
+    @property
+    def workload(self) -> Workload:
+        """What was tuned."""
+        return self.subject.workload
+
+    @property
+    def kernel(self) -> Kernel:
+        """The fastest kernel, built; WorkloadError: none ran."""
+        function = self.candidate.function(self.subject.given(self.candidate))
+        return build_with(function, self.target, self.candidate.request)
 
 
 def tune(
-    workload: Spec,
+    workload: Any,
     target: Any = None,
     *,
+    space: KnobValues | None = None,
+    given: Mapping[str, Any] | None = None,
     trials: int = TRIALS,
     seconds: float | None = None,
     db: str | Path | None = None,
@@ -71,9 +94,18 @@ def tune(
     Parameters
     ----------
     workload
-        A ``Gemm``, a convolution or one of its gradients; every extent is known.
+        A ``Gemm``, a convolution or one of its gradients; or a PrimFunc, a Schedule or an IRModule
+        with one, scheduled by whatever means, of which the choices of the plan are searched; or a
+        function that returns one of these, given its knobs. Every extent is known. A function is
+        right where it does what it does unpipelined.
     target
         As for ``pipeliner.pipeline``; None is the GPU of this machine.
+    space
+        Values to try of each knob, a parameter of ``workload``, by name: ``{"bk": [32, 64]}``. A
+        parameter whose default is a list is a knob without that. Names that are no parameters are
+        options of ``pipeliner.pipeline``; without any, the choices of the plan are searched.
+    given
+        KnobValues of the parameters that are no knobs.
     trials, seconds
         When to stop. Trials that the records already hold for this workload, machine and versions
         count: an interrupted search goes on, a finished one is done at once.
@@ -99,23 +131,25 @@ def tune(
         No file of records is named, or it is something else.
     """
     started = time.monotonic()
-    given = target_for(target, NOTHING_ASKED)
+    chosen = target_for(target, NOTHING_ASKED)
     path = records_path(db)
-    workload.shapes()  # WorkloadError where an extent is open: nothing could be run
     if trials < 1:
         raise WorkloadError("tune.trials", value=trials)
     if seconds is not None and not seconds > 0:
         raise WorkloadError("tune.seconds", value=seconds)
-    measuring = list(measurers) or on_gpus(given, devices)
+    subject = subject_of(workload, chosen, space, given)
+    if isinstance(subject.workload, FunctionWorkload) and _are_remote(measurers):
+        raise WorkloadError("tune.remote_function", function=subject.workload.name)
+    measuring = list(measurers) or on_gpus(chosen, devices)
     for measurer in measuring:
         measurer.start()
     count = workers_for(cores()) if jobs is None else jobs
     deadline = None if seconds is None else started + seconds
     with Records(path) as records:
-        compiling = compiler or Compiler(given, count, verify=verify)
+        compiling = compiler or Compiler(chosen, count, verify=verify)
         try:
             compiling.start()
-            search = Session(workload, given, records, trials, deadline, say)
+            search = Session(subject, chosen, records, trials, deadline, say)
             interrupted = search.run(compiling, measuring)
         finally:
             compiling.close()
@@ -124,7 +158,7 @@ def tune(
         took = time.monotonic() - started
         best = records.best(*search.key)
         done, failed = search.done, search.failed
-    return Tuned(workload, given, path, best, done, failed, took, interrupted)
+    return Tuned(subject, chosen, path, best, done, failed, took, interrupted)
 
 
 def records_path(db: str | Path | None) -> Path:
@@ -135,9 +169,13 @@ def records_path(db: str | Path | None) -> Path:
     return Path(named)
 
 
-def ranked(workload: Spec, target: Any) -> list[Point]:
-    """The whole space of ``workload``, the fastest predicted first; needs no GPU."""
-    return space(workload, machine_for(target_for(target, NOTHING_ASKED)))
+def ranked(workload: Any, target: Any, space: KnobValues | None = None) -> list[Point]:
+    """The space of ``workload``, as for ``tune``, the fastest predicted first; needs no GPU."""
+    return subject_of(workload, target_for(target, NOTHING_ASKED), space).ranked()
+
+
+def _are_remote(measurers: Sequence[Measurer]) -> bool:
+    return any(isinstance(one, RemoteMeasurer) for one in measurers)
 
 
 def on_gpus(target: Any, devices: Sequence[int] = ()) -> list[Measurer]:

@@ -75,10 +75,37 @@ def magnitude_rule(
     ``source``: the function that ``lowered`` came from, as far as it is known. ``run``: emulates a
     module on arrays. ``instructions``: that multiply.
     """
+    return _rule(lambda: _absolute(lowered), source, arrays, wanted, run, instructions)
+
+
+def source_rule(
+    source: Any,
+    arrays: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    run: Callable[[Any, Sequence[Any]], Mapping[str, Any]],
+    instructions: Sequence[str] = (),
+) -> Tolerance:
+    """As ``magnitude_rule``, where ``run`` takes a PrimFunc such as ``source``."""
+
+    def absolute() -> Any:
+        _check(source.body)
+        return source.with_body(tvm_ffi.structural_map(source.body, _CHANGES, order="post"))
+
+    return _rule(absolute, source, arrays, wanted, run, instructions)
+
+
+def _rule(
+    make: Callable[[], Any],
+    source: Any,
+    arrays: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    run: Callable[[Any, Sequence[Any]], Mapping[str, Any]],
+    instructions: Sequence[str],
+) -> Tolerance:
     terms = terms_of(source, arrays)
     unit = roundoff(source)
     try:
-        absolute = _absolute(lowered)
+        absolute = make()
         inputs = [abs(a) if _is_float(a) else a for a in arrays.values()]
         made = run(absolute, inputs)
         bounds = {

@@ -36,7 +36,7 @@ def test_a_dry_run_ranks(capsys):
     assert times == sorted(times)
     assert cli.main([*ARGUMENTS, "--dry-run", "--trials", "4", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert [round(one["predicted_us"], 1) for one in data["ranked"]] == times
+    assert [one["predicted_us"] for one in data["ranked"]] == times
     assert data["points"] > 100
 
 
@@ -109,3 +109,30 @@ def test_a_line_of_progress():
     assert command.progress_line(progress) == (
         "[12/64] 190.3 us; best 182.1 us, 754.2 TFLOP/s; 1.9 trials/s, 27 s left"
     )
+
+
+FUNCTION = "tests/tuning/functions.py:knobbed"
+
+
+def test_a_function_in_a_file_is_ranked(capsys):
+    assert cli.main(["tune", FUNCTION, "--target", "a100", "--dry-run", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["workload"], data["points"] > 10) == (FUNCTION, True)
+    first = json.loads(data["ranked"][0]["candidate"])
+    assert first["tile"]["values"][0][0] == "rows"
+    assert cli.main(["tune", FUNCTION, "--target", "a100", "--dry-run", "--trials", "3"]) == 0
+    assert "rows 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "code", "args"),
+    [
+        (FUNCTION, ["--m", "4"], "option.not_of_workload", {"option": "m"}),
+        ("tests/tuning/functions.py:reversing", [], "tune.no_value", {"parameter": "rows"}),
+        ("tests/tuning/functions.py:nothing", [], "user_file.not_defined", {"name": "nothing"}),
+        ("gem", [], "command.workload", {"value": "gem", "near": "gemm"}),
+    ],
+)
+def test_a_function_that_cannot_be_tuned(capsys, what, options, code, args):
+    assert cli.main(["tune", what, "--target", "a100", "--dry-run", *options]) == 1
+    told(capsys.readouterr().err, code, **args)

@@ -40,7 +40,7 @@ known_space = functools.cache(space)
 @pytest.fixture(autouse=True)
 def _ranked_once(monkeypatch):
     """A second each time is most of what these tests would take."""
-    monkeypatch.setattr("pipeliner.tuning.session.space", known_space)
+    monkeypatch.setattr("pipeliner.tuning.subjects.space", known_space)
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_what_cannot_be_built_or_tuned_is_refused(db, monkeypatch):
     with refused("records.missing", RecordsError):
         pipeliner.build(SPEC, "h100", db=db)
     function = Candidate(GemmTile(64, 64, 32)).function(SPEC)
-    with refused("records.function", RecordsError):
+    with refused("records.missing", RecordsError):
         pipeliner.build(function, "h100", db=db)
     with refused("tune.no_file", RecordsError):
         tune(SPEC, "h100")

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ...diagnostics.formatting import nearest
 from ...errors import WorkloadError
-from ..shared import console, usage, workload
+from ..shared import console, workload
 
 if TYPE_CHECKING:
     from ...explain.pass_runs import PassRun
@@ -140,7 +141,7 @@ def _show_passes(args: argparse.Namespace, work: workload.ScheduledFunction) -> 
         seen = trace(work.function, work.target, work.request)
     if not any(wanted.lower() in name.lower() for name in seen.names):
         short = tuple(name.rpartition(".")[2] for name in seen.names)
-        near = usage.nearest(wanted, short)
+        near = nearest(wanted, short)
         raise WorkloadError("option.pass", choices=short, value=wanted, near=near)
     runs = [found for found in seen.runs if wanted.lower() in found.name.lower()]
     if args.json:
@@ -168,7 +169,7 @@ def _two_values(text: str) -> tuple[str, tuple[str, str]]:
     name = option.strip("-").replace("-", "_")
     known = [one for one in OPTIONS if one != "plan"]
     if name not in known:
-        near = usage.nearest(name, known)
+        near = nearest(name, known)
         raise WorkloadError("option.diff_option", choices=tuple(known), value=option, near=near)
     both = values.split(",")
     if len(both) != 2 or not all(both):

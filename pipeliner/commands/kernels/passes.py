@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from ...diagnostics import Reason
-from ..shared import console, usage
+from ...diagnostics.formatting import nearest
+from ..shared import console
 
 if TYPE_CHECKING:
     from ...passes.ir.named_pass import Pass
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         shown = tuple(one for one in PASSES if one.name.lower() == args.name.lower())
         if not shown:
-            near = usage.nearest(args.name, [one.name for one in PASSES])
+            near = nearest(args.name, [one.name for one in PASSES])
             args.parser.error(Reason("usage.pass", name=args.name, near=near))
     if args.json:
         console.print_json(passes=[_fields(one) for one in shown])

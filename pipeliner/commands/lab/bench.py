@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ...diagnostics import Reason
+from ...diagnostics.formatting import nearest
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
-from ..shared.usage import EXIT_INTERRUPTED, nearest
+from ..shared.usage import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from ...bench import Problem, Report

@@ -1,4 +1,4 @@
-"""``pipeliner tune``: search for the fastest kernel of a workload on this machine's GPU."""
+"""``pipeliner tune``: search for the fastest kernel of a workload or a function on this GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ..shared.usage import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from ...measuring import Measurer
-    from ...schedules.workloads import Spec
     from ...tuning import Progress, Tuned
 
 HELP: Final = "search for the fastest kernel of a workload, and record every sample (needs a GPU)"
@@ -32,7 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{HELP}. Run again, it goes on where it ended: trials that are recorded count. "
         "pipeliner.build uses the record where PIPELINER_DB or db= names the file."
     )
-    parser.add_argument("workload", choices=tuple(specs.KINDS), help="what to tune")
+    parser.add_argument(
+        "workload",
+        help=f"{', '.join(specs.KINDS)}; or file.py:name for a PrimFunc or Schedule, or a function "
+        "that returns one: parameters that default to lists are its knobs",
+    )
     specs.configure(parser)
     search = parser.add_argument_group("the search")
     search.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
@@ -61,9 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search, and print the best; 1 where no candidate ran, 130 when interrupted."""
     _check(args)
-    spec = specs.make(args, None)
+    work, title = _work(args)
     if args.dry_run:
-        return _dry_run(args, spec)
+        return _dry_run(args, work, title)
     with console.progress("loading TVM"):
         from ...measuring import check_gpu
         from ...tuning import tune
@@ -72,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if not measurers:
         check_gpu()
     found = tune(
-        spec,
+        work,
         args.target,
         trials=args.trials,
         seconds=args.seconds,
@@ -96,7 +99,7 @@ def as_dict(found: Tuned) -> dict[str, Any]:
     """What a search came to, of types that JSON has."""
     best = found.best
     return {
-        "workload": found.spec.title,
+        "workload": found.workload.title,
         "done": found.done,
         "failed": found.failed,
         "seconds": found.seconds,
@@ -116,26 +119,38 @@ def say(progress: Progress) -> None:
 def progress_line(progress: Progress) -> str:
     """``[12/64] 190.3 us; best 182.1 us, 754.2 TFLOP/s; 1.9 trials/s, 27 s left``."""
     parts = [progress.trial] if progress.trial else []
-    if progress.best_us is not None and progress.tflops is not None:
-        parts.append(f"best {progress.best_us:.1f} us, {progress.tflops:.1f} TFLOP/s")
+    if progress.best_us is not None:
+        rate = "" if progress.tflops is None else f", {progress.tflops:.1f} TFLOP/s"
+        parts.append(f"best {progress.best_us:.1f} us{rate}")
     pace = [f"{progress.rate:.2g} trials/s"] if progress.rate else []
     pace += [] if progress.left is None else [f"{progress.left:.0f} s left"]
     parts += [", ".join(pace)] if pace else []
     return f"[{progress.done}/{progress.trials}] {'; '.join(parts) or 'ranking is done'}"
 
 
-def _dry_run(args: argparse.Namespace, spec: Spec) -> int:
+def _work(args: argparse.Namespace) -> tuple[Any, str]:
+    """What is tuned, and what a person calls it."""
+    if args.workload in specs.KINDS:
+        spec = specs.make(args, None)
+        return spec, spec.title
+    specs.refuse(args)
+    with console.progress("loading TVM"):
+        from ..shared.user_file import named_value
+    return named_value(args.workload)[0], args.workload
+
+
+def _dry_run(args: argparse.Namespace, work: Any, title: str) -> int:
     """The candidates that a search would begin with, and how many there are."""
     from ...records.candidate import describe
     from ...targets import cuda_target, gpu
     from ...tuning import ranked
 
     target = cuda_target(args.target or (None if gpu() else workload.DEFAULT_TARGET))
-    with console.progress(f"ranking {spec.title}"):
-        points = ranked(spec, target)
+    with console.progress(f"ranking {title}"):
+        points = ranked(work, target)
     if args.json:
         console.print_json(
-            workload=spec.title,
+            workload=title,
             points=len(points),
             ranked=[
                 {"candidate": one.candidate.to_json(), "predicted_us": one.predicted_us}
@@ -143,9 +158,9 @@ def _dry_run(args: argparse.Namespace, spec: Spec) -> int:
             ],
         )
         return 0
-    print(f"{spec.title}: {len(points)} candidates; the best predicted, nothing is measured")
+    print(f"{title}: {len(points)} candidates; the best predicted, nothing is measured")
     rows = [
-        (*describe(one.candidate), f"{one.predicted_us:.1f}" if one.predicted_us else "-")
+        (*describe(one.candidate), console.microseconds(one.predicted_us))
         for one in points[: min(SHOWN, args.trials)]
     ]
     console.print_table(("tile", "asked", "us"), rows, numeric=1)
@@ -156,16 +171,15 @@ def _print(found: Tuned) -> None:
     """The best, and beside it what the model would have taken."""
     from ...records.candidate import describe
 
+    title, flops = found.workload.title, found.workload.flops()
     if found.best is None:
-        print(f"{found.spec.title}: none of {found.done} candidates ran; {found.path} says why")
+        print(f"{title}: none of {found.done} candidates ran; {found.path} says why")
         return
     best = found.best
     tile, asked = describe(found.candidate)
-    rate = found.spec.flops() / best.us * 1e-6
-    print(
-        f"{found.spec.title}: {best.us:.1f} us, {rate:.1f} TFLOP/s, predicted {best.predicted_us}"
-    )
-    print(f"  tile {tile}; asked: {asked}")
+    rate = f" {flops / best.us * 1e-6:.1f} TFLOP/s," if flops else ""
+    print(f"{title}: {best.us:.1f} us,{rate} predicted {best.predicted_us}")
+    print(f"  {f'tile {tile}' if flops else tile or 'as it is'}; asked: {asked}")
     print(f"  {found.done} trials, {found.failed} of them failed, {found.seconds:.0f} s")
     print(
         f"  to build it: PIPELINER_DB={found.path}, or pipeliner.build(..., db={str(found.path)!r})"

@@ -41,6 +41,11 @@ def _plain(value: Any) -> Any:
     return value.as_dict() if isinstance(value, Reason) else value
 
 
+def microseconds(us: float) -> str:
+    """A predicted time to the digits that a plan has; ``-`` where there is none."""
+    return f"{us:.2f}" if us else "-"
+
+
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: int = 0) -> None:
     """A table on stdout; the last ``numeric`` columns are aligned to the right."""
     first_number = len(headers) - numeric

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...diagnostics import Reason
+from ...diagnostics.formatting import nearest
 from ...errors import WorkloadError
-from .usage import RenamedOption, nearest, rare
+from .usage import RenamedOption, rare
 
 if TYPE_CHECKING:
     from ...schedules.workloads import Spec
@@ -116,6 +117,13 @@ def make(args: argparse.Namespace, size: int | None) -> Spec:
         if name not in kind.options and getattr(args, name) is not None:
             raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
     return kind.make(args, size)
+
+
+def refuse(args: argparse.Namespace) -> None:
+    """WorkloadError: an option gives a shape or types to a function that has its own."""
+    for name in _SHAPE:
+        if getattr(args, name) is not None:
+            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
 
 
 def _gemm(args: argparse.Namespace, size: int | None) -> Spec:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 from ...diagnostics import Reason
-from ...diagnostics.formatting import sentence
+from ...diagnostics.formatting import nearest, sentence
 from ...values.released import option
 from .console import print_error
 
@@ -102,15 +102,6 @@ class RenamedOption(argparse.Action):
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """``; did you mean 'right'?`` where one of ``known`` is near, else nothing."""
     return sentence("{name:near}", {"name": nearest(wrong, known)})
-
-
-def nearest(wrong: str, known: Iterable[str]) -> str:
-    """The one of ``known`` that ``wrong`` is a slip for, or an empty string."""
-    import difflib  # only a mistake needs it
-
-    lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(wrong.lower(), lower, n=1)
-    return lower[near[0]] if near else ""
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -139,11 +139,16 @@ def load(
             raise RecordsError("records.refine")
         tuned = False
     if args.workload not in specs.KINDS:
-        if db is not None:
-            raise RecordsError("records.function")
         from .user_file import user_function
 
         function, reference = user_function(args.workload)
+        if db is not None and tuned:
+            from ...records.functions import function_workload
+            from ...records.recorded import recorded
+
+            choice = recorded(function_workload(function), target, request, db)
+            asked, why = choice.candidate.request, choice.why
+            return ScheduledFunction(function, target, asked, reference=reference, why=why)
         return ScheduledFunction(function, target, request, reference=reference)
     made = specs.make(args, size)
     chosen = (args.tile, args.splits, args.persistent)

@@ -28,6 +28,42 @@ SENTENCES: Final = {
     "experiment.empty": "expected at least one value of {name}",
     "experiment.twice": "expected {what} names to differ, '{name}' is there twice",
     "tune.trials": "expected trials to be at least 1, not {value}",
+    "tune.space_of_workload": (
+        "cannot search a space of one's own of '{workload}': its tiles and plans are searched"
+    ),
+    "tune.knob_list": "expected the values of '{knob}' to be a list, not {value}",
+    "tune.knob_empty": "expected at least one value of '{knob}'",
+    "tune.unknown_knob": (
+        "cannot tune '{knob}' of '{function}': expected one of its parameters ({parameters}), or "
+        "an option ({options})"
+    ),
+    "tune.no_value": (
+        "cannot tune '{function}': its parameter '{parameter}' has no value; expected a list of "
+        "them (space={{'{parameter}': [...]}}), or a default"
+    ),
+    "tune.unknown_key": ("cannot tune '{function}' for each '{key}': expected one of {parameters}"),
+    "tune.of_function": ("cannot tell the extents of '{function}': it is a function of one's own"),
+    "tune.no_knobs": "cannot tune '{function}': it has no knobs, and space= names none",
+    "tune.settings": "cannot tune '{function}': {count} settings of its knobs, {most} at most",
+    "tune.settings_differ": (
+        "cannot tune '{function}': with {setting} it takes other arguments than with its first "
+        "setting, so that their times do not compare"
+    ),
+    "tune.no_setting": "cannot tune '{function}': it fails with every setting of its knobs: {why}",
+    "tune.no_schedule": (
+        "cannot tune '{function}': expected it to return a PrimFunc, a Schedule or an IRModule "
+        "with one PrimFunc, not {type}"
+    ),
+    "tune.no_such_setting": "cannot build '{function}' with {setting}: it is not what was tuned",
+    "tune.remote_function": (
+        "cannot measure '{function}' on a tracker's servers: what is right is only known here"
+    ),
+    "function.scalar": (
+        "cannot measure '{function}': its parameter '{parameter}' is a number, of no known value"
+    ),
+    "function.symbolic": (
+        "cannot measure '{function}': its parameter '{parameter}' has an extent that is open"
+    ),
     "tune.seconds": "expected seconds to be above 0, not {value:g}",
     "tune.no_file": "cannot keep what is measured: name a file (db=, or PIPELINER_DB)",
     "tune.devices": "expected each GPU once, not {devices}",

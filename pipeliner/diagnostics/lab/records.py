@@ -15,7 +15,9 @@ SENTENCES: Final = {
     "records.read": "cannot read records '{path}': {why}",
     "records.write": "cannot write records '{path}': {why}",
     "records.refine": "cannot refine what records have: it was measured already",
-    "records.function": "cannot find a function in records: expected a workload, such as a GEMM",
+    "records.function": (
+        "cannot take from records what is pipelined already: expected it as it was tuned"
+    ),
     "record.samples": "expected times above 0, not {least} us",
     "record.failure": "expected a record with either times or a failure",
     "record.negative": "expected {name} to be at least 0, not {value}",

@@ -1,0 +1,173 @@
+"""A function of knobs that tunes itself: the decorator that Triton's users know."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, ParamSpec
+
+from ..errors import WorkloadError
+from ..kernel.building import build_with, target_for
+from ..kernel.compiled import Kernel
+from ..records import Records
+from ..records.candidate import (
+    NOTHING_ASKED,
+    Candidate,
+    machine_key,
+    versions_key,
+    workload_key,
+)
+from ..targets import gpu
+from .settings import KnobValues, knobs_of, name_of, subject_of
+from .tuner import TRIALS, Tuned, records_path, tune
+
+P = ParamSpec("P")
+
+
+def autotune(
+    *,
+    key: Sequence[str] = (),
+    space: KnobValues | None = None,
+    target: Any = None,
+    trials: int = TRIALS,
+    db: str | Path | None = None,
+    **options: Any,
+) -> Callable[[Callable[P, Any]], Autotuned[P]]:
+    """Make a function of knobs one of kernels: called, it returns the fastest that is found.
+
+        @pipeliner.autotune(key=["m", "n", "k"], space={"tile": TILES, "depth": [2, 3, 4]})
+        def gemm(m, n, k, tile): ...  # a schedule, or what holds one
+
+        kernel = gemm(4096, 4096, 4096)  # tuned at the first call
+        kernel(a, b, c)
+
+    Parameters
+    ----------
+    key
+        Parameters whose values are tuned for, each combination by itself; default: all but the
+        knobs. A call that differs in others takes what was found for the first.
+    space, target, trials, db, options
+        As for ``tune``. What the records ``db`` have is not measured again, and needs no GPU.
+
+    Raises
+    ------
+    WorkloadError
+        There is no knob, or ``key`` or ``space`` names no parameter.
+    """
+
+    def made(function: Callable[P, Any]) -> Autotuned[P]:
+        return Autotuned(function, key, space or {}, target, trials, db, options)
+
+    return made
+
+
+class Autotuned(Generic[P]):
+    """A function of knobs, and the kernels that it has been tuned to; see ``autotune``."""
+
+    def __init__(
+        self,
+        function: Callable[P, Any],
+        key: Sequence[str],
+        space: KnobValues,
+        target: Any,
+        trials: int,
+        db: str | Path | None,
+        options: dict[str, Any],
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.space = dict(space)
+        self._target, self._trials, self._db, self._options = target, trials, db, options
+        signature = inspect.signature(function)
+        lists = [one.name for one in signature.parameters.values() if isinstance(one.default, list)]
+        knobs = {name for name in signature.parameters if name in self.space} | set(lists)
+        if not knobs and not self.space:
+            raise WorkloadError("tune.no_knobs", function=name_of(function))
+        others = [one for one in signature.parameters.values() if one.name not in knobs]
+        self._signature = signature.replace(parameters=others)
+        knobs_of(function, self.space, {one.name: None for one in others})  # WorkloadError
+        unknown = [name for name in key if name not in self._signature.parameters]
+        if unknown:
+            raise WorkloadError(
+                "tune.unknown_key",
+                function=name_of(function),
+                key=unknown[0],
+                parameters=tuple(self._signature.parameters),
+            )
+        self._key = tuple(key) or tuple(self._signature.parameters)
+        self._found: dict[tuple[Any, ...], Candidate] = {}
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Kernel:
+        """The fastest kernel for these arguments; raises what ``tune`` raises."""
+        given = self.given(*args, **kwargs)
+        called = tuple(map(_hashable, given.values()))
+        if called not in self._kernels:
+            chosen = self._chosen(given)
+            target = target_for(self._target, NOTHING_ASKED)
+            function = self._made(given, chosen)
+            self._kernels[called] = build_with(function, target, chosen.request)
+        return self._kernels[called]
+
+    def tune(self, *args: P.args, **kwargs: P.kwargs) -> Tuned:
+        """Tune for these arguments, whatever was found before; what is recorded counts."""
+        return self._tuned(self.given(*args, **kwargs))
+
+    def _tuned(self, given: dict[str, Any]) -> Tuned:
+        found = tune(
+            self.function,
+            self._target,
+            space=self.space,
+            given=given,
+            trials=self._trials,
+            db=self._db,
+            **self._options,
+        )
+        self._found[self._key_of(given)] = found.candidate
+        return found
+
+    def given(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The parameters that are no knobs, by name; TypeError: they do not fit."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def _chosen(self, given: dict[str, Any]) -> Candidate:
+        key = self._key_of(given)
+        if key not in self._found:
+            recorded = self._recorded(given)
+            if recorded is None:
+                self._tuned(given)
+            else:
+                self._found[key] = recorded
+        return self._found[key]
+
+    def _recorded(self, given: dict[str, Any]) -> Candidate | None:
+        """The fastest that the records have; None: more is to be tried, and there is a GPU."""
+        path = records_path(self._db)
+        if not path.exists():
+            return None
+        target = target_for(self._target, NOTHING_ASKED)
+        workload = subject_of(self.function, target, self.space, given).workload
+        with Records(path, create=False) as records:
+            key = (workload_key(workload), machine_key(target), versions_key())
+            best = records.best(*key)
+            tried = {one.candidate for one in records.find(*key, plans=False)}
+        if best is None or (len(tried) < self._trials and gpu() is not None):
+            return None
+        return Candidate.from_json(best.candidate)
+
+    def _made(self, given: dict[str, Any], chosen: Candidate) -> Any:
+        """The schedule of what was chosen, for these parameters."""
+        values = getattr(chosen.tile, "values", ())
+        make: Callable[..., Any] = self.function
+        return make(**given, **dict(values))
+
+    def _key_of(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(_hashable(given[name]) for name in self._key)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,215 @@
+"""What is tuned, and the points that a search has to choose from."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ..diagnostics import is_code
+from ..errors import PipelinerError, WorkloadError
+from ..instructions.table import multiplied_by
+from ..kernel.building import target_for
+from ..kernel.refined import recognised
+from ..machine import machine_for
+from ..mechanisms.stores import is_staged
+from ..mechanisms.table import have_producer, moved_by
+from ..plan import KernelPlan
+from ..plan.request import Request
+from ..records.candidate import NOTHING_ASKED, Candidate, default_candidate
+from ..records.functions import FunctionWorkload, Knobs, Workload
+from ..schedules.workloads import Spec
+from ..space.neighbours import crossed, depth_of, neighbours
+from ..space.ranking import Ranking, choose
+from ..values.facts import KernelInfo
+from .space import FAR, Features, Point, point_of, space
+
+VARIED: Final = 4
+"""Settings of a function's knobs, the best predicted, of which the choices of the plan vary too."""
+
+
+class TuningSubject(ABC):
+    """A workload, and the candidates that there are of it."""
+
+    workload: Workload
+
+    @abstractmethod
+    def first(self) -> Candidate:
+        """What is tried first; ready at once."""
+
+    @abstractmethod
+    def points(self) -> list[Point]:
+        """Every candidate, what is tried first among them; WorkloadError: there is none."""
+
+    def ranked(self) -> list[Point]:
+        """Every candidate that is predicted to be another kernel, the fastest first."""
+        return sorted(self.points(), key=_by_prediction)
+
+    def given(self, candidate: Candidate) -> Workload:
+        """The workload as a compiler is given it, with the schedule of ``candidate``."""
+        return self.workload
+
+
+class WorkloadSubject(TuningSubject):
+    """One of our workloads: its tiles, and every choice of the plan."""
+
+    def __init__(self, spec: Spec, target: Any) -> None:
+        spec.shapes()  # WorkloadError where an extent is open: nothing could be run
+        self.workload: Workload = spec
+        self._spec, self._target, self._machine = spec, target, machine_for(target)
+
+    def first(self) -> Candidate:
+        return default_candidate(self._spec, self._target)
+
+    def points(self) -> list[Point]:
+        first = self.first()
+        others = [one for one in self.ranked() if one.candidate != first]
+        return [point_of(self._spec, self._machine, first), *others]
+
+    def ranked(self) -> list[Point]:
+        return space(self._spec, self._machine)
+
+
+class FunctionSubject(TuningSubject):
+    """Schedules of one function by the knobs that made them, and every choice of the plan.
+
+    ``requests``: what is asked of the pipeliner; None: whatever is not ruled out.
+    """
+
+    def __init__(
+        self,
+        workload: FunctionWorkload,
+        made: Mapping[Knobs, Any],
+        target: Any,
+        requests: Sequence[Request] | None,
+    ) -> None:
+        self.workload: Workload = workload
+        self._function, self._made, self._requests = workload, dict(made), requests
+        self._target, self._machine = target, machine_for(target)
+        self._ranks = _ranks(list(made))
+
+    def first(self) -> Candidate:
+        return Candidate(next(iter(self._made)), (self._requests or [NOTHING_ASKED])[0])
+
+    def given(self, candidate: Candidate) -> Workload:
+        assert isinstance(candidate.tile, Knobs)
+        return self._function.with_schedule(self.function_of(candidate.tile))
+
+    def function_of(self, knobs: Knobs) -> Any:
+        """The PrimFunc of a setting; WorkloadError: there is no such setting (any more)."""
+        if knobs not in self._made:
+            told = ", ".join(f"{name} {value}" for name, value in knobs.values)
+            raise WorkloadError("tune.no_such_setting", function=self._function.name, setting=told)
+        return self._made[knobs]
+
+    def points(self) -> list[Point]:
+        found: dict[Any, Point] = {}
+        failed: PipelinerError | None = None
+        infos: dict[Knobs, KernelInfo] = {}
+        for knobs, function in self._made.items():
+            try:
+                infos[knobs] = recognised(function, self._target, self._machine, NOTHING_ASKED)
+                self._enter(found, knobs, infos[knobs], self._requests or [NOTHING_ASKED])
+            except PipelinerError as err:
+                failed = err
+        if not found:
+            assert failed is not None
+            raise failed
+        best = sorted(found.values(), key=_by_prediction)
+        if self._requests is None:
+            for point in best[:VARIED]:
+                setting = point.candidate.tile
+                assert isinstance(setting, Knobs)
+                info = infos[setting]
+                ranking = Ranking(info, self._machine, NOTHING_ASKED, accelerated=self._wide)
+                self._enter(found, setting, info, requests_of(ranking))
+        return sorted(found.values(), key=_by_prediction)
+
+    @property
+    def _wide(self) -> bool:
+        """Whether the code may use what only sm_90a has."""
+        return str(target_for(self._target, NOTHING_ASKED).arch).endswith("a")
+
+    def _enter(
+        self,
+        found: dict[Any, Point],
+        knobs: Knobs,
+        info: KernelInfo,
+        requests: Sequence[Request] | Iterator[Request],
+    ) -> None:
+        """Add the points of a setting whose plans differ; raises where there is no plan at all."""
+        failed: PipelinerError | None = None
+        planned = False
+        for request in requests:
+            try:
+                plan = choose(info, self._machine, request, accelerated=self._wide)
+            except PipelinerError as err:
+                failed = err
+                continue
+            planned = True
+            lie = (*self._ranks[knobs], *_features(plan))
+            point = Point(Candidate(knobs, request), plan.predicted_us, lie)
+            found.setdefault((knobs, _outcome(plan)), point)
+        if not planned and failed is not None:
+            raise failed
+
+
+def requests_of(ranking: Ranking) -> Iterator[Request]:
+    """What leads to each candidate of a ranked list and its neighbours; none of other numerics."""
+    yield NOTHING_ASKED
+    for one in ranking.everything():
+        if not one.is_possible or one.scalar or is_code(one.why, "mapping.exact"):
+            continue
+        asked = one.pinned.within(NOTHING_ASKED)
+        yield asked
+        if asked.depth == "auto":  # or nothing is in flight
+            yield from (replace(asked, **made) for made in crossed(neighbours(ranking, one), 1))
+
+
+def _by_prediction(point: Point) -> tuple[bool, float]:
+    """Fastest first, and last what nothing is predicted of."""
+    return not point.predicted_us, point.predicted_us
+
+
+def _outcome(plan: KernelPlan) -> Any:
+    """What two requests that come to the same kernel have in common."""
+    return (
+        tuple((one.instruction, one.warps, one.swap_ab) for one in plan.matmuls),
+        tuple((one.mechanism, one.multicast) for one in plan.copies),
+        tuple(ring.depth for loop in plan.loops for ring in loop.rings),
+        tuple(one.mechanism for one in plan.stores),
+        tuple((one.threads, one.ping_pong_groups) for one in plan.roles),
+        plan.cluster,
+    )
+
+
+def _features(plan: KernelPlan) -> Features:
+    kinds = [multiplied_by(one) for one in plan.matmuls]
+    return (
+        FAR * any(kind.warpgroup_wide for kind in kinds),
+        FAR * any(kind.thread_tile for kind in kinds),
+        FAR * have_producer(plan.copies),
+        FAR * any(moved_by(copy).through_registers for copy in plan.copies),
+        FAR * (plan.ping_pong_groups if plan.roles else 0),
+        0.5 * any(is_staged(store) for store in plan.stores),
+        math.log2(plan.cluster),
+        math.log2(depth_of(plan)),
+    )
+
+
+def _ranks(settings: Sequence[Knobs]) -> dict[Knobs, Features]:
+    """Where each setting lies: the logarithm of a number, or the place of another value."""
+    columns = list(zip(*(one.values for one in settings)))
+    seen = [list(dict.fromkeys(value for _, value in column)) for column in columns]
+    return {
+        one: tuple(_rank(value, known) for (_, value), known in zip(one.values, seen))
+        for one in settings
+    }
+
+
+def _rank(value: Any, known: Sequence[Any]) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return math.log2(value)
+    return FAR * known.index(value)
