@@ -127,6 +127,22 @@ def test_each_role_has_its_regions() -> None:
     ]  # fmt: skip
 
 
+def test_a_long_store_is_a_region_up_to_the_end_of_its_block() -> None:
+    lines = "".join(f"    store({at});\n" for at in range(30))
+    source = f'extern "C" __global__ void f() {{\n  while (x) {{\n{lines}  }}\n  wait();\n}}\n'
+    store = Origin(Op("store"), role="consumer")
+    found = annotated(
+        CudaLines(
+            source,
+            tuple(Statement("f", at, store, CudaLine(at, at, "")) for at in (*range(3, 33), 34)),
+        )
+    )
+    inside = found.source.split("// region consumer, store\n")[1].split("    // endregion\n")[0]
+    assert inside == f"    // store, role consumer\n{lines}"
+    short = CudaLines(source, (Statement("f", 0, store, CudaLine(3, 3, "")),))
+    assert "region" not in annotated(short).source
+
+
 def test_no_comment_is_wider_than_a_screen() -> None:
     found = annotated(lines_of({10: origin("copy", "steady", "k" * 300)}))
     assert max(map(len, found.source.splitlines())) == WIDTH
@@ -229,8 +245,8 @@ def test_machine_code_has_the_lines_of_the_annotated_file(tmp_path: Path) -> Non
     made = kernel().with_line_info(file)
     assert file.read_text() == kernel().annotated_cuda
     assert made.sass == kernel().sass
-    code = nvcc.compile_cuda(made.cuda, made.arch, "cubin", line_info=True).data
-    named = re.findall(r'//## File "(.*?)", line (\d+)', nvcc.disassemble(code, line_info=True))
+    disassembled = nvcc.disassemble(made._cubin.data, line_info=True)
+    named = re.findall(r'//## File "(.*?)", line (\d+)', disassembled)
     assert {Path(name).name for name, _ in named} >= {file.name}
     copies = {at for at, one in made.annotated.origins.items() if "A_shared" in one.buffers}
     assert copies & {int(line) for _, line in named}

@@ -206,6 +206,10 @@ def test_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ["TVM_CUDA_COMPILE_MODE"] == "nvcc"
     assert os.environ["PATH"] == "/bin"
     assert "TVM_CUDA_COMPILE_MODE" not in os.environ
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-w")
+    with knobs.tvm_uses_nvcc(Path("/tools"), (nvcc.LINE_INFO,)):
+        assert os.environ["NVCC_APPEND_FLAGS"] == "-w -lineinfo"
+    assert os.environ["NVCC_APPEND_FLAGS"] == "-w"
 
 
 PTXAS = """\

@@ -80,6 +80,14 @@ def test_the_library_holds_machine_code_for_the_target(
     )
 
 
+@pytest.mark.deep("test_machine_code_has_the_lines_of_the_annotated_file")
+def test_the_library_names_the_file_whose_lines_it_has(tmp_path: Path) -> None:
+    built("a100").with_line_info(tmp_path / "lines_of_k.cu").export(tmp_path / "k.so")
+    library = (tmp_path / "k.so").read_bytes()
+    assert b"lines_of_k.cu" in library
+    assert b"__global__" not in library
+
+
 def test_source_is_left_to_who_loads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "k.so"
     kernel = built("a100")

@@ -28,6 +28,9 @@ from .cuda_lines import CudaLines
 WIDTH: Final = 190
 """Columns that a comment may fill; a line of code may be longer."""
 
+LONG: Final = 20
+"""Lines outside of pipelined loops that are a region of their own."""
+
 HELPERS: Final = "helpers"
 """The region of what TVM prints before the first kernel."""
 
@@ -100,7 +103,7 @@ def _regions(source: Sequence[str], origins: Mapping[int, Origin]) -> list[Folde
     if first:
         found.append(FoldedLines(0, first - 1, HELPERS))
     depths = _depths(source)
-    for start, end, origin in _runs(source, origins):
+    for start, end, origin in _runs(source, depths, origins):
         region = _closed(source, depths, start, end, origin)
         if region is not None and (not found or region.first > found[-1].last):
             found.append(region)
@@ -108,26 +111,31 @@ def _regions(source: Sequence[str], origins: Mapping[int, Origin]) -> list[Folde
 
 
 def _runs(
-    source: Sequence[str], origins: Mapping[int, Origin]
+    source: Sequence[str], depths: Sequence[int], origins: Mapping[int, Origin]
 ) -> Iterator[tuple[int, int, Origin]]:
-    """First and last line, from 0, and the first origin, of each phase of each role."""
+    """First and last line, from 0, and the first origin, of each part of the kernel.
+
+    Outside of pipelined loops it ends with the block that it begins in.
+    """
     run: tuple[int, int, Origin] | None = None
     for at in range(len(source)):
         origin = origins.get(at + 1)
-        if origin is None and source[at] != "}":
+        left = run is not None and not run[2].phase and depths[at] < depths[run[0]]
+        if origin is None and source[at] != "}" and not left:
             continue
-        if run is not None and origin is not None and _part(run[2]) == _part(origin):
+        if run and origin and not left and _part(run[2]) == _part(origin):
             run = run[0], at, run[2]
             continue
         if run is not None:
             yield run
-        run = (at, at, origin) if origin is not None and origin.phase else None
+        run = (at, at, origin) if origin is not None and _part(origin)[1] else None
     if run is not None:
         yield run
 
 
 def _part(origin: Origin) -> tuple[str, str]:
-    return origin.role, origin.phase
+    """The role and the phase; outside of pipelined loops what is done, such as a store."""
+    return origin.role, origin.phase_name or origin.op.statement or origin.block
 
 
 def _depths(source: Sequence[str]) -> list[int]:
@@ -157,7 +165,9 @@ def _closed(
         loop = _opening(depths, loop, depths[loop] - 1)
     if first and _PRAGMA.match(source[first - 1]):
         first -= 1
-    return FoldedLines(first, last, ", ".join(filter(None, (origin.role, origin.phase_name))))
+    if not origin.phase and last - first < LONG:
+        return None
+    return FoldedLines(first, last, ", ".join(filter(None, _part(origin))))
 
 
 def _opening(depths: Sequence[int], at: int, depth: int) -> int:
