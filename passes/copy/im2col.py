@@ -23,19 +23,20 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tvm import sym, tirx
 from tvm.ir import Range
 
 from ...diagnostics import Reason
 from ...mechanisms.tma import im2col_obstacle
+from ...values.facts import TmaView
 from ..ir.indexing import conjunction, together
 from ..ir.linear import Term, affine, terms_of
 from ..ir.nodes import Expr, Var, collect, const_int, i32, uses
 from ..ir.patterns import Copy, dimension_of
 from ..ir.wide_indices import ELEMENTS
-from .tensor_views import inside
+from .tensor_views import beyond, inside
 
 _MANY: Final = 1 << 30
 
@@ -70,15 +71,22 @@ class Im2col:
 
     ``image`` and ``channel``: indices of the tensor's first and last dimension; ``axes``: those
     between, outer first. ``first``: the number of the tile's first pixel among all pixels at the
-    kernel's first position. ``when``: the condition, the same for all pixels of a tile, without
-    which they are zero; None: always true.
+    kernel's first position. ``outer``: the number of images. ``when``: the condition, the same for
+    all pixels of a tile, without which they are zero; None: always true.
     """
 
     image: Expr
     axes: tuple[SpatialAxis, ...]
     channel: Expr
     first: Expr
+    outer: Expr
     when: Expr | None = None
+    kind: ClassVar[TmaView] = "im2col"
+
+    @property
+    def offsets(self) -> tuple[Expr, ...]:
+        """The kernel's position, which the instruction gets beside coordinates."""
+        return tuple(axis.offset for axis in self.axes)
 
     @property
     def indices(self) -> tuple[Expr, ...]:
@@ -144,7 +152,7 @@ def _with_offsets(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col |
         return Reason("im2col.count", index=str(counted))
     if const_int(copy.src.shape[0]) == 1 and const_int(image) == 0:
         axes[0] = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
-    found = Im2col(image, tuple(axes), channel, known.base)
+    found = Im2col(image, tuple(axes), channel, known.base, copy.src.shape[0])
     numbers = [(axis.lower, axis.upper, axis.reach, axis.step) for axis in axes]
     obstacle = im2col_obstacle(numbers)
     if obstacle:
@@ -206,8 +214,7 @@ def _beyond_bounds(copy: Copy, found: Im2col, counted: Expr, ranges: Any) -> lis
     places = [axis.count for axis in found.axes]
     pixels = counted < math.prod([const_int(copy.src.shape[0]) or 0, *places])
     bounds = tirx.And(pixels, inside(copy.src.shape, copy.src_indices, copy.order, ranges))
-    with ranges.constraint_scope(bounds):
-        return [part for part in copy.mask if not ranges.can_prove(part)]
+    return beyond(copy.mask, bounds, ranges)
 
 
 def _sum(terms: Sequence[Term]) -> Expr:

@@ -14,11 +14,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tvm import tirx
+from tvm import sym, tirx
 
+from ...diagnostics import Reason
+from ...mechanisms.tma import extent_obstacle
 from ..ir.indexing import together
 from ..ir.linear import terms_of
-from ..ir.nodes import Expr, Var, const_int, i32, simplify, uses
+from ..ir.nodes import Buffer, Expr, Var, const_int, i32, simplify, uses
 from ..ir.wide_indices import ELEMENTS
 
 _MANY: Final = 1 << 30
@@ -54,6 +56,21 @@ def inside(
         for bound in (*bounds, *_without(index, extent, moving, analyzer)):
             found = tirx.And(tirx.And(found, bound), analyzer.simplify(bound))
     return found
+
+
+def beyond(parts: Sequence[Expr], bounds: Expr, analyzer: Any) -> list[Expr]:
+    """Return those of the conjuncts ``parts`` that do not follow from ``bounds``."""
+    with analyzer.constraint_scope(bounds):
+        strength = sym.ProofStrength.SYMBOLIC_BOUND
+        return [part for part in parts if not analyzer.can_prove(part, strength)]
+
+
+def tensor_obstacle(tensor: Buffer) -> Reason | None:
+    """Return why TMA cannot have a map of ``tensor``, or None."""
+    if len(tensor.strides):
+        return Reason("tma.strides", buffer=str(tensor.name))
+    unreached = extent_obstacle(str(tensor.name), [const_int(n) for n in tensor.shape])
+    return Reason.of(unreached) if unreached else None
 
 
 def _without(index: Expr, extent: Expr, moving: Sequence[Var], analyzer: Any) -> Iterator[Expr]:

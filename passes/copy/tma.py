@@ -10,7 +10,7 @@ A swizzled box is at most 128 bytes wide; wider tiles are several column blocks 
 each. What is outside the tensor is filled with zero, so a copy's mask must say exactly that of each
 element. If the mask also has a condition on the whole tile, the tile is read from outside the
 tensor where that fails. Pixels of an implicit-GEMM operand A are a box if a tile ends with rows or
-images (``windows``); all others are loaded in im2col mode, whose instruction also takes an offset.
+images (``boxes``); all others are loaded in im2col mode, whose instruction also takes an offset.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
 cp.async.bulk.tensor.
@@ -26,21 +26,21 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from ...diagnostics import Reason
-from ...mechanisms.tma import column_block_bytes, extent_obstacle
+from ...mechanisms.tma import column_block_bytes
 from ...plan import Eviction
 from ..ir.indexing import conjunction
 from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
 from ..ir.patterns import Copy, dimension_of
 from ..ir.wide_indices import WIDE
+from .boxes import Boxes, boxes_of, keeps_order, window_of
 from .clusters import Cluster, can_share
 from .eviction import cache_hint
 from .im2col import Im2col, im2col_of
 from .issued import Issued, TileFill
 from .layouts import ColumnBlocks
 from .tensor_maps import TensorMap, im2col_map, tiled_map
-from .tensor_views import View, flattened, inside
-from .windows import TiledWindow, window_of
+from .tensor_views import View, beyond, flattened, inside, tensor_obstacle
 
 LOAD: Final = (
     "cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
@@ -48,11 +48,8 @@ LOAD: Final = (
 IM2COL: Final = ".im2col"
 MULTICAST: Final = ".multicast::cluster"
 
-TmaSource: TypeAlias = "View | TiledWindow | Im2col"
-"""What a tile is copied from, as TMA sees it.
-
-Boxes of a tensor, flattened or not, a tiled-mode window of an image, or im2col pixels.
-"""
+TmaSource: TypeAlias = "Boxes | Im2col"
+"""What a tile is copied from, as TMA sees it: boxes of a tensor, or im2col pixels."""
 
 
 def source_of(copy: Copy, ranges: Any) -> TmaSource | Reason:
@@ -63,45 +60,38 @@ def source_of(copy: Copy, ranges: Any) -> TmaSource | Reason:
     if copy.nest.predicate:
         condition = str(copy.nest.predicate[0])
         return Reason("tma.partial_box", buffer=str(copy.dst.name), condition=condition)
-    if len(copy.src.strides):
-        return Reason("tma.strides", buffer=str(copy.src.name))
-    unreached = extent_obstacle(str(copy.src.name), [const_int(n) for n in copy.src.shape])
-    if unreached:
-        return Reason.of(unreached)
+    unreached = tensor_obstacle(copy.src)
+    if unreached is not None:
+        return unreached
     declared = View(tuple(copy.src.shape), copy.src_indices)
-    obstacle = _box_obstacle(copy, declared)
-    if obstacle is None:
-        return _guarded(copy, declared)
+    tiled = _boxed(copy, declared)
+    if isinstance(tiled, Boxes):
+        return tiled
     for var in copy.order:
         ranges.bind(var, Range(0, copy.nest.extent_of[var]))
     merged = flattened(declared, copy.order, ranges)
-    if merged is not None and _box_obstacle(copy, merged) is None and _keeps_order(copy, merged):
-        return _guarded(copy, merged)
+    if merged is not None and keeps_order(copy, merged.indices):
+        flat = _boxed(copy, merged)
+        if isinstance(flat, Boxes):
+            return flat
     pixels = im2col_of(copy, ranges)
     if not isinstance(pixels, Im2col):
-        return Reason("tma.both", tiled=obstacle, im2col=pixels)
+        return Reason("tma.both", tiled=tiled, im2col=pixels)
     return window_of(copy, pixels, ranges) or pixels
 
 
-def _keeps_order(copy: Copy, view: View) -> bool:
-    walked = [dim for dim in dimensions_of(copy, view) if dim is not None]
-    return walked == list(range(len(copy.order)))
-
-
-def _box_obstacle(copy: Copy, view: View) -> Reason | None:
-    """Return why what ``copy`` reads is no box of ``view``, or None."""
+def _boxed(copy: Copy, view: View) -> Boxes | Reason:
+    """Return the boxes of ``view`` that ``copy`` reads, or why it reads none."""
     name = str(copy.src.name)
     for dimension, index in enumerate(view.indices):
         known = affine(index, copy.order)
         if dimension_of(index, copy.order) is None and (known is None or known.coefficients):
             return Reason("tma.index", dimension=dimension, buffer=name, index=str(index))
-    outside = next((part for part in _beyond_bounds(copy, view) if uses(part, copy.order)), None)
-    return None if outside is None else Reason("tma.mask", buffer=name, condition=str(outside))
-
-
-def _guarded(copy: Copy, view: View) -> View:
-    """Return ``view``, read as zero if the mask says so of a whole tile."""
-    return replace(view, when=conjunction(_beyond_bounds(copy, view)))
+    masks = _beyond_bounds(copy, view)
+    for part in masks:
+        if uses(part, copy.order):
+            return Reason("tma.mask", buffer=name, condition=str(part))
+    return boxes_of(copy, replace(view, when=conjunction(masks)))
 
 
 def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
@@ -111,18 +101,7 @@ def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
     analyzer = sym.Analyzer()
     for var in copy.order:
         analyzer.bind(var, Range(0, copy.nest.extent_of[var]))
-    with analyzer.constraint_scope(inside(view.shape, view.indices, copy.order, analyzer)):
-        return [part for part in copy.mask if not analyzer.can_prove(part)]
-
-
-def dimensions_of(copy: Copy, source: TmaSource) -> tuple[int | None, ...]:
-    """Return for each dimension of ``source`` the tile dimension that indexes it, or None.
-
-    In im2col mode the pixels, counted over all dimensions but the last, are one dimension.
-    """
-    if isinstance(source, Im2col | TiledWindow):
-        return (0, 1)
-    return tuple(dimension_of(index, copy.order) for index in source.indices)
+    return beyond(copy.mask, inside(view.shape, view.indices, copy.order, analyzer), analyzer)
 
 
 def column_blocks_of(tile: Buffer) -> ColumnBlocks:
@@ -140,8 +119,8 @@ def issue_boxes(fill: TileFill) -> Issued:
     cluster = fill.cluster
     if cluster is not None and not can_share(copy, cluster):
         cluster = None
-    if cluster is not None and isinstance(source, TiledWindow):
-        source = source.pixels
+    if cluster is not None and isinstance(source, Boxes):
+        source = source.pixels or source
     tensor = copy_map(copy, source, blocks, 1 if cluster is None else cluster.size)
     boxes = load_boxes(copy, source, blocks, tensor, fill.full, ranges, cluster, fill.plan.eviction)
     return Issued(boxes, tensor, multicast=cluster is not None)
@@ -154,15 +133,10 @@ def copy_map(
     if isinstance(source, Im2col):
         rows = column_blocks.rows // parts
         return im2col_map(copy.src, source, rows, column_blocks.columns, column_blocks.span)
-    if isinstance(source, TiledWindow):
-        return tiled_map(
-            copy.src, copy.src.shape, [*source.extents, column_blocks.columns], column_blocks.span
-        )
-    walked = dimensions_of(copy, source)
-    box = [1 if dim is None else copy.shape[dim] for dim in walked]
-    box[-1] = column_blocks.columns
-    box[walked.index(0)] //= parts
-    return tiled_map(copy.src, source.shape, box, column_blocks.span)
+    extents = [*source.extents, column_blocks.columns]
+    if parts > 1 and source.rows is not None:
+        extents[source.rows] //= parts
+    return tiled_map(copy.src, source.shape, extents, column_blocks.span)
 
 
 def coordinate(index: Expr) -> Expr:
@@ -195,13 +169,13 @@ def load_boxes(
     start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
     corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]
     if source.when is not None:
-        outside = source.shape[0] if isinstance(source, View) else copy.src.shape[0]
-        corner[0] = tirx.Select(source.when, coordinate(corner[0]), coordinate(outside))
-    mode, offsets = "", []
-    if isinstance(source, Im2col):
-        mode = IM2COL
-        offsets = [tirx.Cast("uint16", axis.offset) for axis in reversed(source.axes)]
-    name = LOAD.format(rank=len(corner), mode=mode) + (MULTICAST if masks else "") + hint
+        corner[0] = tirx.Select(source.when, coordinate(corner[0]), coordinate(source.outer))
+    offsets = [tirx.Cast("uint16", offset) for offset in reversed(source.offsets)]
+    name = (
+        LOAD.format(rank=len(corner), mode=IM2COL if offsets else "")
+        + (MULTICAST if masks else "")
+        + hint
+    )
 
     def box(column_block: int) -> Stmt:
         *outer, inner = corner

@@ -16,18 +16,15 @@ from typing import Any
 from tvm import tirx
 
 from ...diagnostics import Reason, Why
-from ...mechanisms.tma import MAX_BOX
-from ...values.facts import CopyInfo, MatmulInfo, StatementInfo, TmaView
+from ...values.facts import CopyInfo, MatmulInfo, StatementInfo
 from ...values.notes import note_in
 from ..analysis.effects import READ, effects
 from ..analysis.op_kinds import classify
 from ..copy.copies import obstacles
-from ..copy.im2col import Im2col
-from ..copy.tma import TmaSource, source_of
-from ..copy.windows import TiledWindow
+from ..copy.tma import source_of
 from ..ir.indexing import alignment, offset, strides
 from ..ir.kernels import bodies, thread_tag
-from ..ir.linear import affine, terms_of
+from ..ir.linear import affine
 from ..ir.nodes import (
     Buffer,
     ForKind,
@@ -39,10 +36,9 @@ from ..ir.nodes import (
     dtype_bytes,
     is_global,
     is_shared,
-    uses,
     walk,
 )
-from ..ir.patterns import Copy, Matmul, dimension_of, masked_load
+from ..ir.patterns import Copy, Matmul, masked_load
 from .costs import cost_of
 
 
@@ -65,7 +61,7 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
         masked=bool(copy.mask),
         bound=False,
         no_tma=source if isinstance(source, Reason) else "",
-        view=_view(copy, source),
+        view="tensor" if isinstance(source, Reason) else source.kind,
         note=note_in(copy.nest.annotations),
         no_cp_async=_unread(copy.dst, read),
         src_bytes=_seen_bytes(copy, ranges),
@@ -84,39 +80,6 @@ def _seen_bytes(copy: Copy, ranges: Any) -> int:
         step = 1 if dim == last else max(1, int(ranges.modular_set(index).coeff))
         total *= math.ceil((const_int(extent) or 0) / step)
     return total
-
-
-def _view(copy: Copy, source: TmaSource | Reason) -> TmaView:
-    """Return how TMA sees what ``copy`` reads."""
-    if isinstance(source, Im2col):
-        return "im2col"
-    if isinstance(source, TiledWindow):
-        return "window"
-    if isinstance(source, Reason):
-        return "tensor"
-    if len(source.shape) != len(copy.src.shape):
-        return "flattened"
-    return "window" if _slides(copy) else "tensor"
-
-
-def _slides(copy: Copy) -> bool:
-    """Whether tiles of ``copy`` overlap: something moves them by less than their length.
-
-    Those are pixels of a row that several positions of a convolution's kernel see. On an H100 they
-    cost what pixels of several rows do: tiles of 224 of vgg's rows of 224 took 275 us, of 240 and
-    256 270 and 273.
-    """
-    walked = [dimension_of(index, copy.order) for index in copy.src_indices]
-    in_order = [dim for dim in walked if dim is not None] == list(range(len(copy.order)))
-    if not in_order or max(copy.shape) > MAX_BOX:
-        return False
-    return any(
-        abs(by) < copy.shape[dim]
-        for index, dim in zip(copy.src_indices, walked, strict=True)
-        if dim is not None
-        for by, term in terms_of(index).terms
-        if not uses(term, copy.order)
-    )
 
 
 def _unread(dst: Buffer, read: frozenset[Buffer]) -> Why:

@@ -14,13 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Range
 
 from ...diagnostics import Reason
-from ...mechanisms.tma import extent_obstacle
 from ...values.facts import ADDS, StoreInfo
-from ..copy.tensor_views import View, flattened, inside
+from ..copy.tensor_views import View, beyond, flattened, inside, tensor_obstacle
 from ..ir.indexing import conjunction, strides
 from ..ir.kernels import bodies
 from ..ir.linear import affine
@@ -81,11 +80,9 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
         return Reason("store.walk")
     if any(load.source.same_as(target) for load in added(nest).loads()):
         return Reason("store.reads", buffer=str(target.name))
-    if len(target.strides):
-        return Reason("tma.strides", buffer=str(target.name))
-    unreached = extent_obstacle(str(target.name), [const_int(n) for n in target.shape])
-    if unreached:
-        return Reason.of(unreached)
+    unreached = tensor_obstacle(target)
+    if unreached is not None:
+        return unreached
     for var, extent in nest.extent_of.items():
         ranges.bind(var, Range(0, extent))
     declared = View(tuple(target.shape), tuple(nest.store.indices))
@@ -100,9 +97,10 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
     short = _left_out(nest, matmul, found, ranges)
     if short is not None:
         return short
-    beyond = _beyond_bounds(nest, found.view, ranges)
-    if beyond is not None:
-        return Reason("store.mask", buffer=str(target.name), condition=str(beyond))
+    if nest.predicate:
+        bounds = inside(found.view.shape, found.view.indices, list(nest.extent_of), ranges)
+        for part in beyond(nest.predicate, bounds, ranges):
+            return Reason("store.mask", buffer=str(target.name), condition=str(part))
     return found
 
 
@@ -194,16 +192,3 @@ def _left_out(nest: Nest, matmul: Matmul, box: Box, ranges: Any) -> Reason | Non
 
 def _is(index: Expr, var: Var) -> bool:
     return isinstance(index, Var) and index.same_as(var)
-
-
-def _beyond_bounds(nest: Nest, view: View, analyzer: Any) -> Expr | None:
-    """Return a conjunct of the guard other than the target's bounds, if there is one.
-
-    ``analyzer`` knows the nest's variables.
-    """
-    if not nest.predicate:
-        return None
-    bounds = inside(view.shape, view.indices, list(nest.extent_of), analyzer)
-    with analyzer.constraint_scope(bounds):
-        strength = sym.ProofStrength.SYMBOLIC_BOUND
-        return next((p for p in nest.predicate if not analyzer.can_prove(p, strength)), None)
