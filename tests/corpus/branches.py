@@ -3,88 +3,84 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm.script import tirx as T
 
+from ..bound_kernels import accumulating, bound
 from .case import Case, Declined, Pipelined, one, uniform
 
-
-@T.prim_func(s_tir=True)
-def triangular(A: T.Buffer((8, 64), "float32"), B: T.Buffer((8, 64), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(8, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for k in T.serial(bx + 1):
-                    with T.sblock("tile"):
-                        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("S"):
-                            S[tx] = A[k, tx]
-                        with T.sblock("sum"):
-                            acc[0] = acc[0] + S[63 - tx]
-                B[bx, tx] = acc[0]
+triangular = accumulating(
+    "A: float32[8, 64], B: float32[8, 64]",
+    """
+for k in T.serial(bx + 1):
+    with T.sblock("tile"):
+        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+        with T.sblock("S"):
+            S[tx] = A[k, tx]
+        with T.sblock("sum"):
+            acc[0] = acc[0] + S[63 - tx]
+B[bx, tx] = acc[0]
+""",
+    ctas=8,
+)
 
 
-@T.prim_func(s_tir=True)
-def trip_by_thread(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64,), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for k in T.serial(tx + 1):
-                    with T.sblock("sum"):
-                        acc[0] = acc[0] + A[k, tx]
-                B[tx] = acc[0]
+trip_by_thread = accumulating(
+    "A: float32[64, 64], B: float32[64]",
+    """
+for k in T.serial(tx + 1):
+    with T.sblock("sum"):
+        acc[0] = acc[0] + A[k, tx]
+B[tx] = acc[0]
+""",
+)
 
 
-@T.prim_func(s_tir=True)
-def uniform_if(A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32"), n: T.int32):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(4, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            if bx * 16 < n:
-                for k in T.serial(16):
-                    with T.sblock("tile"):
-                        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("S"):
-                            S[tx] = A[bx * 16 + k, tx]
-                        with T.sblock("reverse"):
-                            C[bx * 16 + k, tx] = S[63 - tx]
+uniform_if = bound(
+    "A: float32[64, 64], C: float32[64, 64], n: T.int32",
+    """
+if bx * 16 < n:
+    for k in T.serial(16):
+        with T.sblock("tile"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+            with T.sblock("S"):
+                S[tx] = A[bx * 16 + k, tx]
+            with T.sblock("reverse"):
+                C[bx * 16 + k, tx] = S[63 - tx]
+""",
+    ctas=4,
+)
 
 
-@T.prim_func(s_tir=True)
-def if_in_body(A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32"), n: T.int32):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(4, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                for k in range(16):
-                    if bx * 16 + k < n:
-                        S[tx] = A[bx * 16 + k, tx]
-                        C[bx * 16 + k, tx] = S[63 - tx]
+if_in_body = bound(
+    "A: float32[64, 64], C: float32[64, 64], n: T.int32",
+    """
+with T.sblock("root2"):
+    S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+    for k in range(16):
+        if bx * 16 + k < n:
+            S[tx] = A[bx * 16 + k, tx]
+            C[bx * 16 + k, tx] = S[63 - tx]
+""",
+    ctas=4,
+)
 
 
-@T.prim_func(s_tir=True)
-def data_dependent_if(A: T.Buffer((32, 64), "float32"), B: T.Buffer((64,), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                best = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                best[0] = T.float32(-2)
-                for k in T.serial(32):
-                    with T.sblock("tile"):
-                        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("S"):
-                            S[tx] = A[k, tx]
-                        with T.sblock("best"):
-                            if S[63 - tx] > best[0]:
-                                best[0] = S[63 - tx]
-                B[tx] = best[0]
+data_dependent_if = bound(
+    "A: float32[32, 64], B: float32[64]",
+    """
+with T.sblock("root2"):
+    best = T.sblock_alloc_buffer((1,), "float32", scope="local")
+    best[0] = T.float32(-2)
+    for k in T.serial(32):
+        with T.sblock("tile"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+            with T.sblock("S"):
+                S[tx] = A[k, tx]
+            with T.sblock("best"):
+                if S[63 - tx] > best[0]:
+                    best[0] = S[63 - tx]
+    B[tx] = best[0]
+""",
+)
 
 
 def _uniform_if(x):

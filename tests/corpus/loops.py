@@ -5,24 +5,22 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from ..bound_kernels import accumulating, bound
 from .case import Case, Declined, Pipelined, one, uniform
 
-N_STREAM, THREADS = 2048, 64
+THREADS = 64
 
 
-@T.prim_func(s_tir=True)
-def stream_add(
-    A: T.Buffer((N_STREAM,), "float32"),
-    B: T.Buffer((N_STREAM,), "float32"),
-    C: T.Buffer((N_STREAM,), "float32"),
-):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(2, thread="blockIdx.x"):
-        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-            for i in T.serial(N_STREAM // (2 * THREADS)):
-                with T.sblock("add"):
-                    v = T.axis.spatial(N_STREAM, i * (2 * THREADS) + bx * THREADS + tx)
-                    C[v] = A[v] + B[v]
+stream_add = bound(
+    "A: float32[2048], B: float32[2048], C: float32[2048]",
+    """
+for i in T.serial(16):
+    with T.sblock("add"):
+        v = T.axis.spatial(2048, i * 128 + bx * 64 + tx)
+        C[v] = A[v] + B[v]
+""",
+    ctas=2,
+)
 
 
 @T.prim_func(s_tir=True)
@@ -39,172 +37,154 @@ def stream_scale_dynamic(a: T.handle, c: T.handle, n: T.int32):
                     C[v] = A[v] * T.float32(3)
 
 
-@T.prim_func(s_tir=True)
-def column_sum(A: T.Buffer((64, 128), "float32"), B: T.Buffer((128,), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(2, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for k in T.serial(64):
-                    with T.sblock("accumulate"):
-                        acc[0] = acc[0] + A[k, bx * 64 + tx]
-                B[bx * 64 + tx] = acc[0]
+column_sum = accumulating(
+    "A: float32[64, 128], B: float32[128]",
+    """
+for k in T.serial(64):
+    with T.sblock("accumulate"):
+        acc[0] = acc[0] + A[k, bx * 64 + tx]
+B[bx * 64 + tx] = acc[0]
+""",
+    ctas=2,
+)
 
 
-@T.prim_func(s_tir=True)
-def gemv_stream(
-    W: T.Buffer((64, 512), "float32"), x: T.Buffer((512,), "float32"), y: T.Buffer((64,), "float32")
-):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(2, thread="blockIdx.x"):
-        for tx in T.thread_binding(32, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                x_shared = T.sblock_alloc_buffer((512,), "float32", scope="shared")
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                for i in T.serial(16):
-                    with T.sblock("x_shared"):
-                        x_shared[i * 32 + tx] = x[i * 32 + tx]
-                acc[0] = T.float32(0)
-                for k in T.serial(64):
-                    with T.sblock("row"):
-                        w = T.sblock_alloc_buffer((8,), "float32", scope="local")
-                        for v in T.vectorized(4):
-                            w[v] = W[bx * 32 + tx, k * 8 + v]
-                        for v in T.vectorized(4):
-                            w[4 + v] = W[bx * 32 + tx, k * 8 + 4 + v]
-                        for v in T.unroll(8):
-                            acc[0] = acc[0] + w[v] * x_shared[k * 8 + v]
-                y[bx * 32 + tx] = acc[0]
+gemv_stream = bound(
+    "W: float32[64, 512], x: float32[512], y: float32[64]",
+    """
+with T.sblock("root2"):
+    x_shared = T.sblock_alloc_buffer((512,), "float32", scope="shared")
+    acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
+    for i in T.serial(16):
+        with T.sblock("x_shared"):
+            x_shared[i * 32 + tx] = x[i * 32 + tx]
+    acc[0] = T.float32(0)
+    for k in T.serial(64):
+        with T.sblock("row"):
+            w = T.sblock_alloc_buffer((8,), "float32", scope="local")
+            for v in T.vectorized(4):
+                w[v] = W[bx * 32 + tx, k * 8 + v]
+            for v in T.vectorized(4):
+                w[4 + v] = W[bx * 32 + tx, k * 8 + 4 + v]
+            for v in T.unroll(8):
+                acc[0] = acc[0] + w[v] * x_shared[k * 8 + v]
+    y[bx * 32 + tx] = acc[0]
+""",
+    ctas=2,
+    threads=32,
+)
 
 
-@T.prim_func(s_tir=True)
-def gather_sum(
-    A: T.Buffer((256,), "float32"),
-    idx: T.Buffer((32, 64), "int32"),
-    B: T.Buffer((64,), "float32"),
-):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for k in T.serial(32):
-                    with T.sblock("gather"):
-                        acc[0] = acc[0] + A[idx[k, tx]]
-                B[tx] = acc[0]
+gather_sum = accumulating(
+    "A: float32[256], idx: int32[32, 64], B: float32[64]",
+    """
+for k in T.serial(32):
+    with T.sblock("gather"):
+        acc[0] = acc[0] + A[idx[k, tx]]
+B[tx] = acc[0]
+""",
+)
 
 
-@T.prim_func(s_tir=True)
-def linked_list(
-    succ: T.Buffer((256,), "int32"), A: T.Buffer((256,), "float32"), B: T.Buffer((64,), "float32")
-):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                p = T.sblock_alloc_buffer((1,), "int32", scope="local")
-                p[0] = tx
-                for k in T.serial(16):
-                    with T.sblock("follow"):
-                        p[0] = succ[p[0]]
-                B[tx] = A[p[0]]
+linked_list = bound(
+    "succ: int32[256], A: float32[256], B: float32[64]",
+    """
+with T.sblock("root2"):
+    p = T.sblock_alloc_buffer((1,), "int32", scope="local")
+    p[0] = tx
+    for k in T.serial(16):
+        with T.sblock("follow"):
+            p[0] = succ[p[0]]
+    B[tx] = A[p[0]]
+""",
+)
 
 
-@T.prim_func(s_tir=True)
-def prefix_sum(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                run = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                run[0] = T.float32(0)
-                for k in T.serial(64):
-                    with T.sblock("add"):
-                        run[0] = run[0] + A[k, tx]
-                    with T.sblock("store"):
-                        B[k, tx] = run[0]
+prefix_sum = bound(
+    "A: float32[64, 64], B: float32[64, 64]",
+    """
+with T.sblock("root2"):
+    run = T.sblock_alloc_buffer((1,), "float32", scope="local")
+    run[0] = T.float32(0)
+    for k in T.serial(64):
+        with T.sblock("add"):
+            run[0] = run[0] + A[k, tx]
+        with T.sblock("store"):
+            B[k, tx] = run[0]
+""",
+)
 
 
-@T.prim_func(s_tir=True)
-def in_place_recurrence(A: T.Buffer((33, 64), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            for k in T.serial(32):
-                with T.sblock("recur"):
-                    vk = T.axis.opaque(32, k)
-                    vt = T.axis.spatial(64, tx)
-                    A[vk + 1, vt] = A[vk, vt] * T.float32(0.5) + A[vk + 1, vt]
+in_place_recurrence = bound(
+    "A: float32[33, 64]",
+    """
+for k in T.serial(32):
+    with T.sblock("recur"):
+        vk = T.axis.opaque(32, k)
+        vt = T.axis.spatial(64, tx)
+        A[vk + 1, vt] = A[vk, vt] * T.float32(0.5) + A[vk + 1, vt]
+""",
+)
 
 
-@T.prim_func(s_tir=True)
-def histogram(A: T.Buffer((1024,), "int32"), H: T.Buffer((16,), "int32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(2, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            for i in T.serial(8):
-                with T.sblock("count"):
-                    T.reads(A[i * 128 + bx * 64 + tx], H[0:16])
-                    T.writes(H[0:16])
-                    T.cuda.atomic_add(T.address_of(H[A[i * 128 + bx * 64 + tx]]), 1)
+histogram = bound(
+    "A: int32[1024], H: int32[16]",
+    """
+for i in T.serial(8):
+    with T.sblock("count"):
+        T.reads(A[i * 128 + bx * 64 + tx], H[0:16])
+        T.writes(H[0:16])
+        T.cuda.atomic_add(T.address_of(H[A[i * 128 + bx * 64 + tx]]), 1)
+""",
+    ctas=2,
+)
 
 
-@T.prim_func(s_tir=True)
-def thread_if(A: T.Buffer((32, 64), "float32"), B: T.Buffer((64,), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for k in T.serial(32):
-                    if tx % 2 == 0:
-                        acc[0] = acc[0] + A[k, tx]
-                B[tx] = acc[0]
+thread_if = accumulating(
+    "A: float32[32, 64], B: float32[64]",
+    """
+for k in T.serial(32):
+    if tx % 2 == 0:
+        acc[0] = acc[0] + A[k, tx]
+B[tx] = acc[0]
+""",
+)
 
 
-@T.prim_func(s_tir=True)
-def opaque_extern(A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "float32")):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            for k in T.serial(16):
-                with T.sblock("tile"):
-                    S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                    with T.sblock("S"):
-                        S[tx] = A[k, tx]
-                    with T.sblock("sine"):
-                        C[k, tx] = T.call_extern("float32", "sinf", S[63 - tx])
+opaque_extern = bound(
+    "A: float32[16, 64], C: float32[16, 64]",
+    """
+for k in T.serial(16):
+    with T.sblock("tile"):
+        S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+        with T.sblock("S"):
+            S[tx] = A[k, tx]
+        with T.sblock("sine"):
+            C[k, tx] = T.call_extern("float32", "sinf", S[63 - tx])
+""",
+)
 
 
-@T.prim_func(s_tir=True)
-def siblings(
-    A: T.Buffer((8, 64), "float32"), B: T.Buffer((12, 64), "float32"), C: T.Buffer((64,), "float32")
-):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("root2"):
-                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
-                acc[0] = T.float32(0)
-                for i in T.serial(8):
-                    with T.sblock("tile_a"):
-                        A_shared = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("A_shared"):
-                            A_shared[tx] = A[i, tx]
-                        with T.sblock("sum_a"):
-                            acc[0] = acc[0] + A_shared[63 - tx]
-                for j in T.serial(12):
-                    with T.sblock("tile_b"):
-                        B_shared = T.sblock_alloc_buffer((64,), "float32", scope="shared")
-                        with T.sblock("B_shared"):
-                            B_shared[tx] = B[j, tx]
-                        with T.sblock("sum_b"):
-                            acc[0] = acc[0] * T.float32(0.5) + B_shared[(tx + 1) % 64]
-                C[tx] = acc[0]
+siblings = accumulating(
+    "A: float32[8, 64], B: float32[12, 64], C: float32[64]",
+    """
+for i in T.serial(8):
+    with T.sblock("tile_a"):
+        A_shared = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+        with T.sblock("A_shared"):
+            A_shared[tx] = A[i, tx]
+        with T.sblock("sum_a"):
+            acc[0] = acc[0] + A_shared[63 - tx]
+for j in T.serial(12):
+    with T.sblock("tile_b"):
+        B_shared = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+        with T.sblock("B_shared"):
+            B_shared[tx] = B[j, tx]
+        with T.sblock("sum_b"):
+            acc[0] = acc[0] * T.float32(0.5) + B_shared[(tx + 1) % 64]
+C[tx] = acc[0]
+""",
+)
 
 
 @T.prim_func(s_tir=True)
@@ -249,7 +229,7 @@ CASES = [
     Case(
         "stream_add",
         lambda: stream_add,
-        lambda r: {"A": uniform(r, N_STREAM), "B": uniform(r, N_STREAM)},
+        lambda r: {"A": uniform(r, 2048), "B": uniform(r, 2048)},
         lambda x: {"C": x["A"] + x["B"]},
         Pipelined(),
         "A, B and C do not alias, so the loads of iterations ahead may be in flight in registers",

@@ -5,30 +5,30 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from ..bound_kernels import bound
 from .case import Case, Pipelined, uniform
 
-
-@T.prim_func(s_tir=True)
-def stencil_1d(A: T.Buffer((512,), "float32"), B: T.Buffer((512,), "float32")):
-    """Eight tiles of 64 with a halo of 2 on either side, zero outside."""
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(64, thread="threadIdx.x"):
-            for t in T.serial(8):
-                with T.sblock("tile"):
-                    S = T.sblock_alloc_buffer((68,), "float32", scope="shared")
-                    for r in T.serial(2):
-                        with T.sblock("S"):
-                            T.where(r * 64 + tx < 68)
-                            S[r * 64 + tx] = T.if_then_else(
-                                t * 64 + r * 64 + tx >= 2 and t * 64 + r * 64 + tx < 514,
-                                A[t * 64 + r * 64 + tx - 2],
-                                T.float32(0),
-                            )
-                    with T.sblock("B"):
-                        B[t * 64 + tx] = (
-                            S[tx] + S[tx + 1] + T.float32(2) * S[tx + 2] + S[tx + 3] + S[tx + 4]
-                        )
+stencil_1d = bound(
+    "A: float32[512], B: float32[512]",
+    """
+for t in T.serial(8):
+    with T.sblock("tile"):
+        S = T.sblock_alloc_buffer((68,), "float32", scope="shared")
+        for r in T.serial(2):
+            with T.sblock("S"):
+                T.where(r * 64 + tx < 68)
+                S[r * 64 + tx] = T.if_then_else(
+                    t * 64 + r * 64 + tx >= 2 and t * 64 + r * 64 + tx < 514,
+                    A[t * 64 + r * 64 + tx - 2],
+                    T.float32(0),
+                )
+        with T.sblock("B"):
+            B[t * 64 + tx] = (
+                S[tx] + S[tx + 1] + T.float32(2) * S[tx + 2] + S[tx + 3] + S[tx + 4]
+            )
+""",
+)
+"""Eight tiles of 64 with a halo of 2 on either side, zero outside."""
 
 
 @T.prim_func(s_tir=True)
