@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from ..instructions.table import multiplied_by
 from ..machine import Machine
+from ..machine.constant import constant, measured
 from ..plan import Consumers, KernelPlan, Mechanism, StoreMechanism
 from ..plan.request import Instruction
 from .axes import copies_of
@@ -21,8 +22,15 @@ from .ranking import Ranking
 AxisValues: TypeAlias = "tuple[str, Sequence[Any]]"
 """The name of an option, and what it may be."""
 
-USUAL_DEPTH: Final = 6
-"""Up to this all are tried: of a convolution with few channels, 1 was fastest on an H100, not 4."""
+USUAL_DEPTH: Final = constant(
+    "USUAL_DEPTH",
+    6,
+    "slots",
+    "up to this each depth is tried",
+    formula="depth <= max(USUAL_DEPTH, what is predicted to be best + 2)",
+    source=measured("H100, a convolution with few channels: 1 was fastest, 4 was predicted"),
+    date="2026-11-22",
+)
 
 
 def neighbours(ranking: Ranking, candidate: PlanCandidate) -> list[AxisValues]:

@@ -92,10 +92,10 @@ def test_a_scheduled_matmul_is_tuned_by_its_plan_alone(tmp_path):
 def test_a_wrong_setting_is_told_from_a_right_one(tmp_path):
     """What makes another function of one knob has no time."""
 
-    def turned(rows=[8, 4]):  # noqa: B006
+    def tuned(rows=[8, 4]):  # noqa: B006
         return reversing(rows, factor=2.0 if rows == 8 else 2.5)
 
-    tune(turned, trials=4, db=tmp_path / "r", jobs=2)
+    tune(tuned, trials=4, db=tmp_path / "r", jobs=2)
     with Records(tmp_path / "r") as records:
         failures = {
             dict(Candidate.from_json(one.candidate).tile.values)["rows"]: one.failure
@@ -107,11 +107,11 @@ def test_a_wrong_setting_is_told_from_a_right_one(tmp_path):
 
 def test_autotune_makes_a_kernel(tmp_path):
     @pipeliner.autotune(key=["columns"], space={"rows": [1, 2, 4]}, trials=3, db=tmp_path / "r")
-    def turned(columns, rows):
+    def tuned(columns, rows):
         return reversing(rows, columns=columns)
 
-    kernel = turned(64)
-    assert turned(64) is kernel
+    kernel = tuned(64)
+    assert tuned(64) is kernel
     x = np.ones((ROWS, 64), "float32")
     y = np.empty_like(x)
     kernel(x, y)

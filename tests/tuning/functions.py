@@ -13,7 +13,7 @@ ROWS, COLUMNS = 8, 64
 
 
 def reversing(rows: int, name: str = "reverse", columns: int = COLUMNS, factor: float = 2.0) -> Any:
-    """Rows of a matrix, each turned around through shared memory, ``rows`` of them to a CTA."""
+    """Rows of a matrix, each reversed through shared memory, ``rows`` of them to a CTA."""
     ctas = ROWS // rows
     assert ctas * rows == ROWS, f"{rows} does not divide {ROWS}"
 

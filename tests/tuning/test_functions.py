@@ -176,47 +176,47 @@ class TestAutotune:
             compiler=Compiler(),
             **options,
         )
-        def turned(columns, rows, name="reverse"):
+        def tuned(columns, rows, name="reverse"):
             """Rows of so many columns."""
             self.calls.append(rows)
             return reversing(rows, name, columns)
 
-        return turned
+        return tuned
 
     def test_the_first_call_tunes_and_others_take_the_kernel(self, db):
-        turned = self.made(db)
-        kernel = turned(COLUMNS)
+        tuned = self.made(db)
+        kernel = tuned(COLUMNS)
         assert isinstance(kernel, pipeliner.Kernel)
         measured = len(self.fake.measured)
         assert measured > 3
-        assert turned(columns=COLUMNS) is kernel
+        assert tuned(columns=COLUMNS) is kernel
         assert len(self.fake.measured) == measured
-        assert (turned.__name__, turned.__doc__) == ("turned", "Rows of so many columns.")
+        assert (tuned.__name__, tuned.__doc__) == ("tuned", "Rows of so many columns.")
 
     def test_each_key_is_tuned_by_itself(self, db):
-        turned = self.made(db, trials=3)
-        turned(COLUMNS)
+        tuned = self.made(db, trials=3)
+        tuned(COLUMNS)
         assert len(self.fake.measured) == 3
-        turned(32)
+        tuned(32)
         assert len(self.fake.measured) == 6
 
     def test_what_is_no_key_takes_what_was_found(self, db):
-        turned = self.made(db, trials=3)
-        turned(COLUMNS)
-        kernel = turned(COLUMNS, name="other")
+        tuned = self.made(db, trials=3)
+        tuned(COLUMNS)
+        kernel = tuned(COLUMNS, name="other")
         assert (kernel.name, len(self.fake.measured)) == ("other", 3)
 
     def test_records_are_enough(self, db):
         self.made(db, trials=3)(COLUMNS)
-        turned = self.made(db, trials=3)
-        assert turned(COLUMNS).name == "reverse"
+        tuned = self.made(db, trials=3)
+        assert tuned(COLUMNS).name == "reverse"
         assert self.fake.measured == []
         with Records(db) as records:
             assert len(records) == 3
 
     def test_it_can_be_tuned_by_hand_and_ranked(self, db):
-        turned = self.made(db, key=(), trials=3)
-        assert turned.tune(COLUMNS).done == 3
+        tuned = self.made(db, key=(), trials=3)
+        assert tuned.tune(COLUMNS).done == 3
         knobs = self.made(db, key=())
         with refused("tune.no_value", WorkloadError, parameter="columns"):
             ranked(knobs, TARGET)
