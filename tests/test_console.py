@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -61,12 +62,21 @@ def test_a_spinner_says_which_of_how_many_and_for_how_long(monkeypatch: pytest.M
     assert "0:00:00" in shown
 
 
-def test_a_narrow_terminal_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [30, 50, 79, 80])
+def test_a_narrow_terminal_cuts_the_text_alone(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     terminal = on_terminal(monkeypatch)
-    monkeypatch.setenv("COLUMNS", "30")
-    with console.progress("x" * 200):
+    monkeypatch.setenv("COLUMNS", str(width))
+    with console.counted("running") as told:
+        told("x" * 200, 399, 400)
+        told("x" * 200, 400, 400)
+    with console.progress("y" * 200):
         pass
-    assert "x" * 31 not in terminal.getvalue()
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue())
+    lines = re.split(r"[\r\n]+", shown)
+    assert max(map(len, lines)) <= width
+    assert any("400/400" in line and "/s" in line for line in lines)
+    assert any("yyy" in line and "0:00:00" in line for line in lines)
+    assert any("━" in line for line in lines) == (width >= 80)
 
 
 def test_no_color_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:

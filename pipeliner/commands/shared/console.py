@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from ... import knobs
 from ...diagnostics import Reason
@@ -137,7 +138,7 @@ def counted(text: str) -> Iterator[Callable[[str, int, int], None]]:
         return
     with _bar(text, total=0) as (bar, task):
         yield lambda what, done, total: bar.update(
-            task, description=f"{text}: {what}", completed=done, total=total
+            task, description=_cut(f"{text}: {what}", total), completed=done, total=total
         )
 
 
@@ -145,28 +146,39 @@ def counted(text: str) -> Iterator[Callable[[str, int, int], None]]:
 def _bar(text: str, total: int | None) -> Iterator[tuple[Any, Any]]:
     """A line that says what, for how long and, where there is a ``total``, how much and how fast.
 
-    A narrow terminal cuts what does not fit.
+    Where the terminal is narrow there is no bar, and the text is cut.
     """
     from rich import progress as rich_progress
     from rich.console import Console
-    from rich.table import Column
 
-    what = rich_progress.TextColumn(
-        "{task.description}", table_column=Column(no_wrap=True, ratio=1)
-    )
-    columns: list[Any] = [rich_progress.SpinnerColumn(), what]
+    columns: list[Any] = [rich_progress.SpinnerColumn()]
+    columns.append(rich_progress.TextColumn("{task.description}", markup=False))
     if total is not None:
-        columns += [
-            rich_progress.BarColumn(bar_width=20),
-            rich_progress.MofNCompleteColumn(),
-            rich_progress.TextColumn("{task.fields[rate]}"),
-        ]
+        if _columns() >= _WIDE:
+            columns.append(rich_progress.BarColumn(bar_width=20))
+        columns.append(rich_progress.MofNCompleteColumn())
+        columns.append(rich_progress.TextColumn("{task.fields[rate]}"))
     columns.append(rich_progress.TimeElapsedColumn())
     with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         rate = _Rate()
-        task = bar.add_task(text, total=total, rate=rate)
+        task = bar.add_task(_cut(text, total), total=total, rate=rate)
         rate.task = bar.tasks[0]
         yield bar, task
+
+
+_WIDE: Final = 80
+"""Columns of a terminal from which on there is a bar."""
+
+
+def _cut(text: str, total: int | None) -> str:
+    """``text`` as far as spinner, time, bar, count and rate leave it place."""
+    others = 10 if total is None else 22 + 2 * len(str(total)) + 21 * (_columns() >= _WIDE)
+    most = max(_columns() - others, 1)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns  # obeys COLUMNS
 
 
 class _Rate:
@@ -176,7 +188,16 @@ class _Rate:
 
     def __str__(self) -> str:
         speed = None if self.task is None else self.task.finished_speed or self.task.speed
-        return "" if speed is None else f"{speed:.3g}/s"
+        return "" if speed is None else f"{_short(speed)}/s"
+
+
+def _short(number: float) -> str:
+    """Three digits of a number: ``0.125``, ``12.5``, ``12.5k``, ``12.5M``."""
+    for unit in ("", "k", "M"):
+        if number < 999.5:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}G"
 
 
 def _lines(text: str) -> Callable[[str, int, int], None]:
