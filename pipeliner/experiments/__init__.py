@@ -1,7 +1,7 @@
 """Experiments as files: workloads times variants, measured on each GPU, resumed from records."""
 
 from .file import SHIPPED, Experiment, LabelledWorkload, Variant, read_experiment
-from .run import Outcome, Step, run_experiment, steps_of
+from .run import Outcome, Step, predicted_us, run_experiment, steps_of
 
 __all__ = [
     "SHIPPED",
@@ -10,6 +10,7 @@ __all__ = [
     "Outcome",
     "Step",
     "Variant",
+    "predicted_us",
     "read_experiment",
     "run_experiment",
     "steps_of",

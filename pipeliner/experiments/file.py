@@ -19,6 +19,7 @@ from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
 from ..plan.request import Request
 from ..records.candidate import NOTHING_ASKED
+from ..records.functions import FunctionWorkload, Workload
 from ..schedules import (
     Conv,
     ConvTile,
@@ -36,12 +37,13 @@ from ..schedules.workloads import Spec
 from ..values.failure import why
 from ..values.released import options as todays
 from ..values.released import recorded_tile
+from .functions import FUNCTION, is_named, named_functions
 
 SHIPPED: Final = ("ladder", "depths")
 """Experiments that come with the library, by name."""
 
-KINDS: Final = ("gemm", "conv")
-"""Of workloads: products, and all that is a convolution."""
+KINDS: Final = ("gemm", "conv", FUNCTION)
+"""Of workloads: products, all that is a convolution, and functions of one's own."""
 
 PEERS: Final = {"cublas": "cuBLAS", "cudnn": "cuDNN", "triton": "Triton"}
 
@@ -73,12 +75,12 @@ _LISTED: Final = tuple(name for name in _OPTIONS if name not in _PAIRS)
 class LabelledWorkload:
     """A workload of an experiment, by the ``label`` that it has there.
 
-    ``kind``: ``gemm`` or ``conv``.
+    ``kind``: ``gemm``, ``conv`` or ``function``.
     """
 
     label: str
     kind: str
-    spec: Spec
+    spec: Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,12 @@ class Variant:
     peer: str = ""
     only: str = ""
 
-    def spec(self, workload: LabelledWorkload) -> Spec:
+    def spec(self, workload: LabelledWorkload) -> Workload:
         """The workload as this variant has it; of another type, with that type's own results."""
+        if isinstance(workload.spec, FunctionWorkload):
+            if self.changes or self.tile is not None or self.peer:
+                raise WorkloadError("experiment.of_function", name=self.name, label=workload.label)
+            return workload.spec
         known = tuple(field.name for field in dataclasses.fields(workload.spec))
         _check_names(self.changes, known, f"workload of variant '{self.name}'")
         types = {"accumulator": "", "out": ""} if "dtype" in self.changes else {}
@@ -131,7 +137,9 @@ def read_experiment(file: str | Path) -> Experiment:
 
     try:
         _check_names(data, _TOP, "the file")
-        workloads = tuple(w for table in _tables(data, "workload") for w in _workloads(table))
+        workloads = tuple(
+            one for table in _tables(data, "workload") for one in _workloads(table, path.parent)
+        )
         tables = enumerate(_tables(data, "variant"))
         variants = tuple(v for at, table in tables for v in _variants(table, place(at)))
         _check_unique("workload", [one.label for one in workloads])
@@ -187,8 +195,13 @@ def _tables(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return tables
 
 
-def _workloads(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
-    return _of_suite(table) if "suite" in table else _of_kind(table)
+def _workloads(table: dict[str, Any], folder: Path) -> Iterator[LabelledWorkload]:
+    if is_named(table.get("kind")):
+        many = {name: _listed(name, value) for name, value in table.items() if name != "kind"}
+        for label, made in named_functions(table["kind"], many, folder):
+            yield LabelledWorkload(label, FUNCTION, made)
+        return
+    yield from _of_suite(table) if "suite" in table else _of_kind(table)
 
 
 def _of_suite(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
@@ -204,7 +217,9 @@ def _of_suite(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
 def _of_kind(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
     kind = table.get("kind", "")
     if kind not in tuple(_MAKERS):
-        raise WorkloadError("experiment.kind", choices=tuple(_MAKERS), value=repr(kind))
+        raise WorkloadError(
+            "experiment.kind", choices=(*_MAKERS, "file.py:function"), value=repr(kind)
+        )
     values = {name: value for name, value in table.items() if name not in ("kind", "square")}
     if "square" in table and (kind != "gemm" or not values.keys().isdisjoint("mnk")):
         raise WorkloadError("experiment.square")

@@ -17,7 +17,9 @@ from ..bench.problems import LIBRARY_SLACK
 from ..bench.results import CUBLAS, CUDNN, TRITON
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
-from ..kernel.building import target_for
+from ..kernel.building import pipeline_with, target_for
+from ..kernel.compiled import plan_of
+from ..machine import machine_for
 from ..measuring import (
     BuiltCandidate,
     Compiler,
@@ -38,7 +40,8 @@ from ..records.candidate import (
     versions_key,
     workload_key,
 )
-from ..schedules.workloads import Spec
+from ..records.functions import FunctionWorkload, Workload
+from ..schedules import GemmTile
 from ..tuning import on_gpus, records_path
 from .file import Experiment, LabelledWorkload, Variant
 
@@ -60,7 +63,7 @@ class Step:
 
     workload: LabelledWorkload
     variant: Variant
-    spec: Spec
+    spec: Workload
     candidate: Candidate | None = None
     failure: Why = ""
 
@@ -101,6 +104,21 @@ def steps_of(experiment: Experiment, target: Any) -> list[Step]:
         for workload in experiment.workloads
         for variant in experiment.of(workload)
     ]
+
+
+def predicted_us(step: Step, target: Any) -> float:
+    """What the model says that a step takes; 0: nothing, as of what it cannot make."""
+    if step.candidate is None:
+        return 0.0
+    try:
+        if isinstance(step.spec, FunctionWorkload):
+            made = pipeline_with(step.spec.function(), target, step.candidate.request)
+            return plan_of(made).predicted_us
+        if isinstance(step.candidate.tile, GemmTile):
+            return step.candidate.plan(step.spec, machine_for(target)).predicted_us
+    except PipelinerError:
+        pass
+    return 0.0
 
 
 def run_experiment(

@@ -11,7 +11,13 @@ import pipeliner
 from pipeliner import cli
 from pipeliner.commands.lab.experiment import as_dict
 from pipeliner.errors import WorkloadError
-from pipeliner.experiments import SHIPPED, read_experiment, run_experiment, steps_of
+from pipeliner.experiments import (
+    SHIPPED,
+    predicted_us,
+    read_experiment,
+    run_experiment,
+    steps_of,
+)
 from pipeliner.measuring import BuiltCandidate, Measurement, Measurer
 from pipeliner.records import OURS, Records
 from pipeliner.records.candidate import workload_key
@@ -225,6 +231,9 @@ def test_the_command_lists_the_steps(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith("small: 10 steps\n")
     assert "cuBLAS" in out
+    times = [line.split()[-1] for line in out.splitlines()[3:]]
+    assert times[4] == "-"  # a peer's
+    assert float(times[0]) > float(times[1]) > 0
 
 
 def test_the_command_lists_the_steps_as_json(tmp_path, capsys):
@@ -240,7 +249,9 @@ def test_the_command_lists_the_steps_as_json(tmp_path, capsys):
         "contender": "cuBLAS",
         "candidate": None,
         "failure": "",
+        "predicted_us": None,
     }
+    assert 0 < data["steps"][1]["predicted_us"] < data["steps"][0]["predicted_us"]
 
 
 def test_an_outcome_is_json(small, tmp_path):
@@ -258,3 +269,65 @@ def test_without_a_gpu_one_line_says_so(capsys):
     for name in SHIPPED:
         assert cli.main(["experiment", name, "--target", "h100"]) == 1
         told(capsys.readouterr().err, "gpu.none")
+
+
+OWN = """
+title = "own"
+[[workload]]
+kind = "own.py:knobbed"
+rows = [2, 4]
+[[workload]]
+kind = "own.py:whole"
+[[workload]]
+kind = "gemm"
+square = 64
+[[variant]]
+name = "depth {depth}"
+depth = [1, 2]
+for = "function"
+[[variant]]
+name = "cuBLAS"
+peer = "cublas"
+for = "gemm"
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """An experiment beside a file with functions, which it names by where it stands itself."""
+    source = "from tests.tuning.functions import knobbed, reversing\nwhole = reversing(8)\n"
+    (tmp_path / "own.py").write_text(source)
+    (tmp_path / "own.toml").write_text(OWN)
+    return tmp_path / "own.toml"
+
+
+def test_functions_of_a_file_are_workloads(own, tmp_path):
+    read = read_experiment(own)
+    labels = ["knobbed rows 2", "knobbed rows 4", "whole", "64^3"]
+    assert [one.label for one in read.workloads] == labels
+    outcome, measurer = run(read, tmp_path / "r")
+    assert (outcome.steps, outcome.done, outcome.failed) == (7, 7, 0)
+    assert [one.candidate.request.depth for one in measurer.seen[:2]] == [1, 2]
+    assert measurer.beside[1] is measurer.seen[0]  # the same function's
+    again, measurer = run(read_experiment(own), tmp_path / "r")
+    assert (again.before, measurer.seen) == (7, [])
+    times = [predicted_us(step, H100) for step in steps_of(read, H100)]
+    assert times[0] > times[1] > 0
+    assert times[-1] == 0  # a peer's
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "args"),
+    [
+        (("rows = [2, 4]", "lines = 3"), "experiment.unknown_field", {"name": "lines"}),
+        (("rows = [2, 4]", "rows = 3"), "experiment.function", {"kind": "own.py:knobbed"}),
+        (("own.py:whole", "own.py:part"), "user_file.not_defined", {"name": "part"}),
+        (("own.py:whole", "other.py:whole"), "user_file.missing", {}),
+        (('py:whole"', 'py:whole"\nm = 3'), "experiment.no_parameters", {"names": ("m",)}),
+        (('for = "gemm"', ""), "experiment.of_function", {"name": "cuBLAS"}),
+    ],
+)
+def test_what_is_no_function_of_a_file_is_said(own, change, code, args):
+    own.write_text(OWN.replace(*change))
+    with refused(code, WorkloadError, **args):
+        read_experiment(own)

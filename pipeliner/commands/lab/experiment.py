@@ -73,7 +73,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--retry", action="store_true", help="measure again what is recorded without a time"
     )
-    parser.add_argument("--dry-run", action="store_true", help="list the steps and end: no GPU")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="list the steps, with predicted times, and end: no GPU",
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
 
 
@@ -102,15 +106,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _dry_run(args: argparse.Namespace, experiment: Experiment) -> int:
-    from ...experiments import steps_of
+    from ...experiments import predicted_us, steps_of
     from ...records.candidate import describe
     from ...targets import cuda_target, gpu
 
     target = cuda_target(args.target or (None if gpu() else workload.DEFAULT_TARGET))
     with console.progress("choosing tiles"):
         steps = steps_of(experiment, target)
+        times = [predicted_us(step, target) for step in steps]
     if args.json:
-        console.print_json(title=experiment.title, steps=[_step(step) for step in steps])
+        listed = [{**_step(step), "predicted_us": us or None} for step, us in zip(steps, times)]
+        console.print_json(title=experiment.title, steps=listed)
         return 0
     print(f"{experiment.title}: {len(steps)} steps")
     rows = [
@@ -122,10 +128,11 @@ def _dry_run(args: argparse.Namespace, experiment: Experiment) -> int:
                 if step.candidate is None
                 else describe(step.candidate)
             ),
+            console.microseconds(us),
         )
-        for step in steps
+        for step, us in zip(steps, times)
     ]
-    console.print_table(("workload", "variant", "tile", "asked"), rows)
+    console.print_table(("workload", "variant", "tile", "asked", "predicted us"), rows, numeric=1)
     return 0
 
 

@@ -13,6 +13,14 @@ SENTENCES: Final = {
     "experiment.no_table": "expected at least one [[{name}]]",
     "experiment.only": "expected only to be part of one of {names}, not {value!r}",
     "experiment.square": "expected square in place of m, n and k of a gemm",
+    "experiment.no_parameters": (
+        "cannot give '{kind}' {names}: it is no function that makes a schedule, but one"
+    ),
+    "experiment.function": "cannot make a schedule by '{kind}': {why}",
+    "experiment.of_function": (
+        "cannot run '{name}' with '{label}', a function of one's own: it has no other tile, type "
+        'or peer; expected for = "gemm" or "conv"'
+    ),
     "experiment.unnamed": "expected each [[variant]] to have a name",
     "experiment.peer_options": "cannot give '{name}' a tile or options: {peer} has its own",
     "experiment.fields": "expected {what} to have {names}",
