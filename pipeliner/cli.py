@@ -39,6 +39,7 @@ from .commands.lab import (
 )
 from .commands.shared import console, usage
 from .commands.shared.usage import EXIT_INTERRUPTED
+from .diagnostics import Reason
 from .errors import PipelinerError
 
 COMMANDS: Final = {
@@ -135,10 +136,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_error(err: Exception, text: str) -> None:
     """The error as JSON: the code of its reason with its arguments, where it has one."""
-    if isinstance(err, PipelinerError):
-        console.print_error(**err.reason.as_dict(), type=type(err).__name__)
+    kind = type(err).__name__
+    reason = getattr(err, "reason", err.args[0] if err.args else None)
+    if isinstance(reason, Reason):
+        console.print_error(**reason.as_dict(), type=kind)
     else:
-        console.print_error("unexpected", text, type=type(err).__name__)
+        console.print_error("unexpected", text, type=kind)
 
 
 def _one_line(err: Exception, verbose: bool) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.the_idea import reverse
 from pipeliner.api import build
 from pipeliner.emulator.base.report import CudaLine
 from pipeliner.errors import WorkloadError
@@ -16,7 +17,6 @@ from pipeliner.kernel.annotated import WIDTH, annotated
 from pipeliner.kernel.compiled import Kernel
 from pipeliner.kernel.cuda_lines import CudaLines, Statement
 from pipeliner.kernel.edited import EditedKernel
-from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.toolchain import line_info, nvcc
 from pipeliner.values.op import Op
 from pipeliner.values.origin import Origin
@@ -198,8 +198,8 @@ def test_ptx_is_noted_by_the_line_that_calls() -> None:
 
 
 @cache
-def kernel(target: str = "a100") -> Kernel:
-    return build(schedule_gemm(Gemm(64, 64, 64), GemmTile(64, 64, 32)), target)
+def kernel() -> Kernel:
+    return build(reverse, "a100")
 
 
 def without_comments(text: str) -> list[str]:
@@ -209,10 +209,12 @@ def without_comments(text: str) -> list[str]:
 def test_annotated_cuda_is_the_cuda_with_comments() -> None:
     lines = kernel().annotated_cuda.splitlines()
     assert without_comments(kernel().annotated_cuda) == without_comments(kernel().cuda)
-    copies = [at for at, line in enumerate(lines) if "cp_async_cg" in line and "(buf_dyn" in line]
+    copies = [at for at, line in enumerate(lines) if "cp_async_ca" in line and "(buf_dyn" in line]
     before = [next(line for line in reversed(lines[:at]) if "//" in line) for at in copies]
-    assert all("A_shared" in line or "B_shared" in line for line in before)
-    assert any("steady state" in line and "A_shared[(k_0 + " in line for line in before)
+    assert [line.strip().partition(" iteration")[0] for line in before] == [
+        *["// load, stage 0, prologue,"] * 3, "// load, stage 0, steady state,"
+    ]  # fmt: skip
+    assert before[-1].endswith(", S[(t + 3) % 4]")
     assert [line.strip() for line in lines if "region" in line][2:6] == [
         "// region prologue", "// endregion", "// region steady state", "// endregion"
     ]  # fmt: skip
@@ -222,18 +224,19 @@ def test_annotated_cuda_is_the_cuda_with_comments() -> None:
 def test_ptx_and_sass_by_op_and_stage() -> None:
     made = kernel()
     lines = made.annotated_cuda.splitlines()
-    for text, copy, use in (
-        (made.annotated_ptx, "cp.async.cg", "mma.sync"),
-        (made.annotated_sass, "LDGSTS", "HMMA"),
+    for text, copy, barrier in (
+        (made.annotated_ptx, "cp.async.ca", "bar.sync"),
+        (made.annotated_sass, "LDGSTS", "BAR.SYNC"),
     ):
-        noted, note = {copy: set(), use: set()}, ""
+        noted, note = {copy: set(), barrier: set()}, ""
         for line in text.splitlines():
             note = line if "// line " in line else note
             for name, found in noted.items():
                 if name in line:
                     found.add(note.split(": ", 1)[1])
-        assert all("A_shared" in each or "B_shared" in each for each in noted[copy])
-        assert all(each.startswith("matmul_update") for each in noted[use])
+        assert all(each.startswith("load, stage 0, ") for each in noted[copy])
+        assert len(noted[copy]) == 4
+        assert all(each.startswith("load.barrier, ") for each in noted[barrier])
         numbers = [int(number) for number in re.findall(r"// line (\d+):", text)]
         assert numbers
         assert max(numbers) <= len(lines)
@@ -248,7 +251,7 @@ def test_machine_code_has_the_lines_of_the_annotated_file(tmp_path: Path) -> Non
     disassembled = nvcc.disassemble(made._cubin.data, line_info=True)
     named = re.findall(r'//## File "(.*?)", line (\d+)', disassembled)
     assert {Path(name).name for name, _ in named} >= {file.name}
-    copies = {at for at, one in made.annotated.origins.items() if "A_shared" in one.buffers}
+    copies = {at for at, one in made.annotated.origins.items() if "S" in one.buffers}
     assert copies & {int(line) for _, line in named}
 
 

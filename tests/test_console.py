@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from examples import the_idea
 from pipeliner import cli
 from pipeliner.commands.shared import console
+from pipeliner.diagnostics import Reason
 
 pytest.importorskip("rich")
 
@@ -120,6 +122,9 @@ def test_also_an_interrupt_and_a_bug(
 
     raising(KeyboardInterrupt())
     assert failed(capsys, "doctor", "--json")["code"] == "interrupted"
+    raising(ImportError(Reason("function.option", option="depht")))
+    error = failed(capsys, "doctor", "--json")
+    assert (error["code"], error["args"]) == ("function.option", {"option": "depht"})
     raising(ZeroDivisionError("last"))
     error = failed(capsys, "doctor", "--json")
     assert (error["code"], error["type"]) == ("unexpected", "ZeroDivisionError")
@@ -153,9 +158,9 @@ def test_differences_and_passes_as_json(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.nvcc
 def test_build_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "k.so"
-    assert cli.main(["build", *SMALL, "--json", "-o", str(file)]) == 0
+    file, mine = tmp_path / "k.cu", f"{Path(the_idea.__file__)}:reverse"
+    assert cli.main(["build", mine, "--target", "a100", "--json", "--line-info", str(file)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["resources"][found["kernel"]]["registers"] > 0
-    assert found["output"] == str(file)
-    assert file.exists()
+    assert found["line_info"] == str(file)
+    assert "// region prologue" in file.read_text()
