@@ -214,6 +214,26 @@ def test_inspect_annotates_cuda(capsys: pytest.CaptureFixture[str]) -> None:
         assert any(f"stage 0, {phase}, iteration" in comment for comment in comments)
 
 
+@pytest.mark.parametrize("given", ["tile=64x64,64x64x64", "m=x,2"])
+def test_a_value_that_an_option_cannot_have_is_wrong_usage(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        cli.main(["inspect", "gemm", "--diff", given])
+    assert exited.value.code == 2
+    assert "argument --diff" in capsys.readouterr().err
+
+
+def test_inspect_compares_tiles_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    size = ("--m", "64", "--n", "64", "--k", "64", "--emit", "plan")
+    for given in ("tile=64x64x32,64x32x32", "target=a100,h100"):
+        code, out, _ = run(capsys, "inspect", "gemm", *size, "--diff", given, "--target", "a100")
+        name, _, values = given.partition("=")
+        one, two = values.split(",")
+        assert code == 0
+        assert out.splitlines()[:2] == [f"--- {name}={one}", f"+++ {name}={two}"]
+
+
 def test_inspect_compares_two_values_of_an_option(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

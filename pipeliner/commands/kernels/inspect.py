@@ -19,6 +19,17 @@ HELP: Final = "show a kernel: TensorIR, plan, CUDA, PTX, SASS, resources, pass b
 
 _KINDS: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
 _ANNOTATED: Final = ("cuda", "ptx", "sass")
+_NOT_COMPARED: Final = (
+    "workload",
+    "nvcc",
+    "machine",
+    "plan",
+    "db",
+    "emit",
+    "passes",
+    "diff",
+    "output",
+)
 _LANGUAGES: Final = {"tir": "python", "cuda": "cuda", "ptx": "ptx", "sass": "asm"}
 
 
@@ -42,7 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--diff",
         metavar="OPTION=A,B",
-        help="how what is emitted differs between two values of an option: depth=2,3",
+        help="how what is emitted differs between two values of an option: depth=2,3; "
+        "tile=64x64x32,128x64x32",
     )
     parser.add_argument(
         "--condense",
@@ -77,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if args.diff is not None:
         if args.passes is not None:
             raise WorkloadError("option.diff_passes")
-        return _show_diff(args, kinds, *_two_values(args.diff))
+        return _show_diff(args, kinds, *_two_values(args.parser, args.diff))
     with console.progress("loading TVM"):
         from ...explain.inspect import SUFFIXES, emit
 
@@ -161,29 +173,37 @@ def _show_passes(args: argparse.Namespace, work: workload.ScheduledFunction) -> 
     return 0
 
 
-def _two_values(text: str) -> tuple[str, tuple[str, str]]:
+def _two_values(parser: argparse.ArgumentParser, text: str) -> tuple[argparse.Action, list[str]]:
     """The option that ``--diff`` names and its two values; WorkloadError: it has another form."""
-    from ...plan.request import OPTIONS
-
+    known = {
+        action.dest: action
+        for action in parser._actions
+        if isinstance(action, argparse._StoreAction) and action.dest not in _NOT_COMPARED
+    }
     option, _, values = text.partition("=")
-    name = option.strip("-").replace("-", "_")
-    known = [one for one in OPTIONS if one != "plan"]
-    if name not in known:
-        near = nearest(name, known)
+    action = known.get(option.strip("-").replace("-", "_"))
+    if action is None:
+        near = nearest(option, known)
         raise WorkloadError("option.diff_option", choices=tuple(known), value=option, near=near)
     both = values.split(",")
     if len(both) != 2 or not all(both):
         raise WorkloadError("option.diff", value=text)
-    return name, (both[0], both[1])
+    return action, both
 
 
 def _show_diff(
-    args: argparse.Namespace, kinds: list[str], name: str, values: tuple[str, str]
+    args: argparse.Namespace, kinds: list[str], option: argparse.Action, values: list[str]
 ) -> int:
     with console.progress("loading TVM"):
         from ...explain.differences import diff
 
-    given = [argparse.Namespace(**{**vars(args), name: value}) for value in values]
+    name, given = option.dest, []
+    for value in values:
+        try:
+            read = option.type(value) if callable(option.type) else value
+        except (argparse.ArgumentTypeError, ValueError) as err:
+            args.parser.error(f"argument --diff: {name}: {err}")
+        given.append(argparse.Namespace(**{**vars(args), name: read}))
     kernels = [_build(workload.load(one)) for one in given]
     folder = _folder(args.output)
     labels = (f"{name}={values[0]}", f"{name}={values[1]}")
