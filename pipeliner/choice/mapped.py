@@ -13,6 +13,7 @@ from ..cost.descriptor import Work
 from ..cost.work import work_of
 from ..diagnostics import Reason, replaced
 from ..errors import PlanError, TargetError
+from ..instructions.accumulators import spread_alike, words_beside
 from ..instructions.mapping import map_matmul
 from ..instructions.registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
 from ..instructions.warps import Mapping
@@ -161,7 +162,9 @@ def _math_warp_registers(
         return registers - STAGED_COPY_SAVING * (
             bool(matmuls) and staged and not gathered and not pixels
         )
-    return max(math_warp_registers(plan, gathered) for plan in matmuls)
+    return max(
+        math_warp_registers(plan, gathered, words_beside(plan.op, [loop])) for plan in matmuls
+    )
 
 
 def _moved(
@@ -198,11 +201,13 @@ def _map_matmuls(
     done: dict[str, Mapping | Reason] = {}
     for op in matmuls:
         if op.op not in done:
-            alike = [other for other in matmuls if other.acc == op.acc]
+            beside = words_beside(op.op, info.loops)
             if request.plan is not None:
-                done[op.op] = map_matmul(op, machine, pinned_matmul(request, op.op), threads)
+                pinned = pinned_matmul(request, op.op)
+                done[op.op] = map_matmul(op, machine, pinned, threads, beside)
             else:
-                done.update(_map_alike(alike, machine, request, threads))
+                alike = spread_alike(op, info.loops)
+                done.update(_map_alike(alike, machine, request, threads, beside))
         mapped = done[op.op]
         if isinstance(mapped, Mapping):
             plans.append(mapped.plan)
@@ -218,11 +223,18 @@ def _map_matmuls(
 
 
 def _map_alike(
-    ops: Sequence[MatmulInfo], machine: Machine, request: Request, threads: int | None
+    ops: Sequence[MatmulInfo],
+    machine: Machine,
+    request: Request,
+    threads: int | None,
+    beside: int,
 ) -> dict[str, Mapping | Reason]:
-    """Mappings of matmuls on one accumulator: one instruction, which spreads it in one way."""
+    """Mappings of matmuls whose accumulators one instruction is to spread in one way.
+
+    ``beside``: words of other accumulators of the CTA than each one's.
+    """
     first, *others = ops
-    mapped = map_matmul(first, machine, request, threads)
+    mapped = map_matmul(first, machine, request, threads, beside)
     done: dict[str, Mapping | Reason] = {first.op: mapped}
     if isinstance(mapped, Reason) or not others:
         return done | {op.op: Reason("mapping.as_other", op=first.op) for op in others}
@@ -235,8 +247,10 @@ def _map_alike(
         thread_tile=plan.thread_tile if simt else None,
     )
     try:
-        return done | {op.op: map_matmul(op, machine, alike, mapped.threads) for op in others}
+        return done | {
+            op.op: map_matmul(op, machine, alike, mapped.threads, beside) for op in others
+        }
     except (PlanError, TargetError):
         if simt or request.instruction != "auto":
             raise
-        return _map_alike(ops, machine, replace(request, instruction="simt"), threads)
+        return _map_alike(ops, machine, replace(request, instruction="simt"), threads, beside)

@@ -27,13 +27,18 @@ TENSOR: Final = "tensor"
 
 
 def map_matmul(
-    info: MatmulInfo, machine: Machine, request: Request, threads: int | None = None
+    info: MatmulInfo,
+    machine: Machine,
+    request: Request,
+    threads: int | None = None,
+    beside: int = 0,
 ) -> Mapping | Reason:
     """How ``info`` maps to threads, or why it cannot be mapped.
 
-    ``threads``: those of the CTA where something else has fixed them. An instruction that the
-    request or the schedule asks for is used or raises: TargetError when the GPU or the types lack
-    it, PlanError when the tile, the warps or the thread tile do not fit.
+    ``threads``: those of the CTA where something else has fixed them. ``beside``: words of other
+    accumulators that the CTA keeps meanwhile. An instruction that the request or the schedule asks
+    for is used or raises: TargetError when the GPU or the types lack it, PlanError when the tile,
+    the warps or the thread tile do not fit.
     """
     wanted = request.instruction if request.instruction != "auto" else info.instruction
     wanted = "mma" if wanted == TENSOR else wanted
@@ -43,7 +48,7 @@ def map_matmul(
         asked = request.thread_tile
         raise PlanError("mapping.thread_tile", op=info.op, instruction=wanted, tile=asked)
     if wanted == "wgmma":
-        return _map_wgmma(info, machine, warps, request)
+        return _map_wgmma(info, machine, warps, request, beside)
     _refuse_without_wgmma(info, machine, request)
     if wanted == "auto" and thread_tile is not None:
         wanted = "simt"
@@ -51,7 +56,7 @@ def map_matmul(
     # fp32 keeps its precision unless somebody asks for tf32.
     exact = wanted == "auto" and info.a_dtype == "float32"
     if isinstance(rate, MmaRate) and wanted != "simt" and not exact:
-        mapped = map_mma_sync(info, machine, rate, warps, threads)
+        mapped = map_mma_sync(info, machine, rate, warps, threads, beside)
         if isinstance(mapped, Mapping) or wanted == "mma":
             return _granted(mapped, info, wanted == "mma" or warps is not None)
         why = mapped
@@ -64,7 +69,7 @@ def map_matmul(
         why = rate
     else:
         why = Reason("mapping.exact")
-    mapped = map_simt(info, machine, warps, thread_tile, threads, why)
+    mapped = map_simt(info, machine, warps, thread_tile, threads, why, beside)
     explicit = wanted == "simt" or warps is not None or thread_tile is not None
     return _granted(mapped, info, explicit)
 
@@ -92,11 +97,15 @@ def _refuse_without_wgmma(info: MatmulInfo, machine: Machine, request: Request) 
 
 
 def _map_wgmma(
-    info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, request: Request
+    info: MatmulInfo,
+    machine: Machine,
+    warps: tuple[int, int] | None,
+    request: Request,
+    beside: int,
 ) -> Mapping:
     ping_pong = consumer_groups(request.consumers)
     found = map_wgmma(
-        info, machine, warps, request.roles, ping_pong, request.operand, request.accumulate
+        info, machine, warps, request.roles, ping_pong, request.operand, request.accumulate, beside
     )
     if isinstance(found, Reason):
         error = PlanError if machine.wgmmas else TargetError

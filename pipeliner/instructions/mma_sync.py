@@ -47,8 +47,12 @@ def map_mma_sync(
     rate: MmaRate,
     warps: tuple[int, int] | None,
     threads: int | None,
+    beside: int = 0,
 ) -> Mapping | Reason:
-    """The warps that read operands least often, or why none fit."""
+    """The warps that read operands least often, or why none fit.
+
+    ``beside``: words of other accumulators of the CTA.
+    """
     m, n, k = rate.shape
     best: tuple[tuple[float, ...], tuple[int, int], int] | None = None
     fewest = min(4, (info.m // m) * (info.n // n))
@@ -56,7 +60,8 @@ def map_mma_sync(
         rows, columns = info.m // layout[0], info.n // layout[1]
         if info.m % layout[0] or info.n % layout[1] or rows % m or columns % n:
             continue
-        registers = _mma_registers(info, rate, rows, columns)
+        others = beside // (math.prod(layout) * WARP)
+        registers = _mma_registers(info, rate, rows, columns, others)
         if registers > machine.max_registers_per_thread:
             continue
         count = layout[0] * layout[1]
@@ -102,12 +107,15 @@ def map_mma_sync(
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
 
 
-def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:
-    """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS."""
+def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int, others: int) -> int:
+    """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS.
+
+    ``others``: registers of other accumulators.
+    """
     bits = 8 * element_bytes(info.a_dtype)
     accumulator_bits = 16 if info.acc_dtype == "float16" else 32
     lanes = 32 * WARP
-    accumulators = rows * columns * accumulator_bits // lanes
+    accumulators = rows * columns * accumulator_bits // lanes + others
     fragments = (rows + columns) * rate.k * bits // lanes
     buffers = 2 if _keeps_second(info.k // rate.k, accumulators) else 1
     return accumulators + buffers * fragments + OVERHEAD_REGISTERS

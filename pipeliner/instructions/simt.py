@@ -30,10 +30,12 @@ def map_simt(
     thread_tile: tuple[int, int] | None,
     threads: int | None,
     why: Reason,
+    beside: int = 0,
 ) -> Mapping | Reason:
     """The warps and thread tiles that bound ``info`` least, or why none do.
 
-    ``why``: what the plan is to say of the instruction.
+    ``why``: what the plan is to say of the instruction. ``beside``: words of other accumulators of
+    the CTA.
     """
     best: tuple[tuple[float, ...], tuple[int, int], tuple[int, int], tuple[int, int], int] | None
     best = None
@@ -41,8 +43,9 @@ def map_simt(
         if info.m % layout[0] or info.n % layout[1]:
             continue
         warp_tile = (info.m // layout[0], info.n // layout[1])
+        others = beside // (layout[0] * layout[1] * WARP)
         for tile in _thread_tiles(warp_tile, thread_tile):
-            registers = _registers(info, tile)
+            registers = _registers(info, tile, others)
             if registers > machine.max_registers_per_thread:
                 continue
             resident = machine.registers_per_sm // (registers * WARP)
@@ -144,10 +147,10 @@ def _k_step(info: MatmulInfo) -> int:
     return 1
 
 
-def _registers(info: MatmulInfo, tile: tuple[int, int]) -> int:
+def _registers(info: MatmulInfo, tile: tuple[int, int], others: int) -> int:
     step = _k_step(info)
     buffers = 2 if info.k > step else 1
-    sums = tile[0] * tile[1]
+    sums = tile[0] * tile[1] + others
     beside = FEW_OVERHEAD if _are_few(sums) else OVERHEAD_REGISTERS
     return sums + buffers * (tile[0] + tile[1]) * step + beside
 

@@ -138,13 +138,15 @@ def map_wgmma(
     ping_pong: int = 1,
     operand: OperandAsked = "auto",
     accumulate: AccumulateAsked = "auto",
+    beside: int = 0,
 ) -> tuple[MatmulPlan, int, int] | Reason:
     """The plan of ``info`` on wgmma, consumer threads and registers of each, or why there is none.
 
     ``warps``: those asked for along (M, N). ``roles``: consumer warpgroups asked for, ``auto``, or
     0 without a producer warp. ``ping_pong``: groups of those with tiles of their own. ``operand``:
     where the first operand is read from; shared memory unless registers are asked for.
-    ``accumulate``: what adds up products of fp8. A tile of few rows swaps A and B: the
+    ``accumulate``: what adds up products of fp8. ``beside``: words of other accumulators of the
+    CTA. A tile of few rows swaps A and B: the
     instruction's 64 rows run along N, its columns, 8 at least, along M.
     """
     if info.stationary:
@@ -158,9 +160,11 @@ def map_wgmma(
         return nothing_to_promote(info)
     why = _why_not_swap_ab(info, warps, operand)
     if why is None:
-        return _map(info, machine, warps, roles, ping_pong, operand, promotes)
+        return _map(info, machine, warps, roles, ping_pong, operand, promotes, beside)
     transposed_warps = None if warps is None else warps[::-1]
-    found = _map(info.transposed(), machine, transposed_warps, roles, ping_pong, operand, promotes)
+    found = _map(
+        info.transposed(), machine, transposed_warps, roles, ping_pong, operand, promotes, beside
+    )
     if isinstance(found, Reason):
         return Reason("wgmma.swap_ab_refused", why=why, found=found)
     plan, threads, registers = found
@@ -218,6 +222,7 @@ def _map(
     ping_pong: int,
     operand: OperandAsked,
     promotes: bool,
+    beside: int,
 ) -> tuple[MatmulPlan, int, int] | Reason:
     rate = _rate(info, machine)
     if isinstance(rate, Reason):
@@ -227,7 +232,7 @@ def _map(
     obstacle = _shape_obstacle(info, rate, by_lane)
     if obstacle is not None:
         return obstacle
-    best: tuple[tuple[int, int], int, int] | None = None
+    best: tuple[tuple[int, int], int, int, int] | None = None
     for rows, columns in _layouts(warps, roles, ping_pong):
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
@@ -244,18 +249,19 @@ def _map(
             left = info.m // (rows * ROWS) * (info.k // rate.shape[2]) * LEFT_REGISTERS
         # What is converted has been read a step ahead.
         raw = 2 * info.m // (rows * ROWS) * LEFT_REGISTERS if info.a_dtype != info.b_dtype else 0
-        needed = accumulators + partial + left + raw + CONSUMER_OVERHEAD
+        others = beside // (groups * WARPGROUP)
+        needed = accumulators + others + partial + left + raw + CONSUMER_OVERHEAD
         if needed <= consumer_registers(machine, groups * ping_pong) and one <= launch_registers(
             machine, groups * ping_pong
         ):
-            best = (rows, columns), accumulators, left
+            best = (rows, columns), accumulators, others, left
             break
     if best is None:
         asked = list(asked_warps(warps))
         if roles not in ("auto", 0):
             asked.append(Reason("mapping.asked_warpgroups", groups=roles))
         return with_asked(_no_split(info, machine, ping_pong), *asked)
-    (rows, columns), accumulators, left = best
+    (rows, columns), accumulators, others, left = best
     wide = info.n // columns
     _, _, k = rate.shape
     kind = _multiplied(info)
@@ -279,6 +285,7 @@ def _map(
                 Reason("wgmma.rate", machine=machine.name, ops=rate.ops_per_cycle),
                 _read_from(left, info),
                 Reason("wgmma.accumulators", groups=groups, registers=accumulators),
+                Reason("wgmma.beside", registers=others) if others else None,
                 Reason("wgmma.promoted", k=info.k) if promotes else None,
             )
         ),
@@ -342,11 +349,15 @@ def consumer_registers(machine: Machine, groups: int) -> int:
     return min(MAX_CONSUMER_REGISTERS, spare // groups) // REGISTER_UNIT * REGISTER_UNIT
 
 
-def math_warp_registers(plan: MatmulPlan, gathered: bool) -> int:
-    """Registers of a math warp's thread that copies too: ``accumulators + MATH_WARP_OVERHEAD``."""
+def math_warp_registers(plan: MatmulPlan, gathered: bool, beside: int = 0) -> int:
+    """Registers of a math warp's thread that copies too: ``accumulators + MATH_WARP_OVERHEAD``.
+
+    ``beside``: words of other accumulators of the CTA.
+    """
     threads = plan.warps[0] * plan.warps[1] * WARP
     overhead = IM2COL_MATH_WARP_OVERHEAD if gathered else MATH_WARP_OVERHEAD
-    return plan.m * plan.n // threads // _per_register(plan.accumulator) + overhead
+    words = plan.m * plan.n // _per_register(plan.accumulator) + beside
+    return words // threads + overhead
 
 
 def group_accumulators(plan: MatmulPlan) -> int:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from ..diagnostics import Reason
+from ..instructions.accumulators import words_beside
 from ..instructions.dtypes import element_bytes
-from ..instructions.wgmma import group_accumulators
+from ..instructions.wgmma import WARPGROUP, group_accumulators
 from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
 from ..values.elements import element
@@ -106,7 +107,10 @@ def why_cooperative(
     steps = min(PING_PONG_STEPS if loop.trip is None else loop.trip for loop in info.loops)
     if steps < PING_PONG_STEPS:
         return Reason("ping_pong.steps", steps=steps, least=PING_PONG_STEPS)
-    most = max(map(group_accumulators, matmuls))
+    most = max(
+        group_accumulators(plan) + words_beside(plan.op, info.loops) // WARPGROUP
+        for plan in matmuls
+    )
     if most < PING_PONG_ACCUMULATORS:
         return Reason("ping_pong.accumulators", registers=most, least=PING_PONG_ACCUMULATORS)
     return None

@@ -161,3 +161,21 @@ def test_every_mapping_covers_the_tile_once_within_the_registers(m, n, k, dtype,
     else:
         assert plan.warp_tile[0] % 16 == 0
         assert plan.warp_tile[1] % 8 == 0
+
+
+def test_accumulators_beside_leave_fewer_registers() -> None:
+    alone, beside = (
+        map_matmul(matmul(128, 128), A100, FREE, beside=words) for words in (0, 128 * 128)
+    )
+    assert beside.plan.warps[0] * beside.plan.warps[1] > alone.plan.warps[0] * alone.plan.warps[1]
+    assert beside.registers <= A100.max_registers_per_thread
+
+
+def test_warpgroups_share_a_tile_that_one_has_no_registers_for() -> None:
+    one, two = (
+        map_matmul(matmul(64, 256), H100, Request(instruction="wgmma"), beside=words)
+        for words in (0, 64 * 256)
+    )
+    assert (one.plan.warps, two.plan.warps) == ((4, 1), (4, 2))
+    with refused("wgmma.split"):
+        map_matmul(matmul(128, 256), H100, Request(instruction="wgmma", roles=2), beside=128 * 256)

@@ -105,6 +105,7 @@ SENTENCES: Final = {
     "wgmma.accumulators": (
         "{groups:count warpgroup} of {registers} accumulator registers a thread"
     ),
+    "wgmma.beside": "beside {registers} of other matmuls",
     "wgmma.promoted": (
         "threads add the sum of each {k} products to them, as asked for, in float32"
     ),

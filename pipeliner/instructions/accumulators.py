@@ -1,0 +1,55 @@
+"""Say which accumulators a CTA keeps at once, and which are spread over its threads in one way.
+
+for k: acc += A B; gate += A G      acc and gate are kept at once, spread in one way
+C = acc * gate                      so a thread has both factors of each of its elements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..values.facts import LoopInfo, MatmulInfo
+from .dtypes import element_bytes
+
+_WORD_BYTES: Final = 4
+"""Bytes of a register."""
+
+
+def words_beside(op: str, loops: Sequence[LoopInfo]) -> int:
+    """Words of the accumulators that a CTA keeps beside that of ``op``: of the same loops."""
+    together = _together(op, loops)
+    own = {other.acc for other in together if other.op == op}
+    words = {
+        other.acc: other.m * other.n * element_bytes(other.acc_dtype) // _WORD_BYTES
+        for other in together
+        if other.acc not in own
+    }
+    return sum(words.values())
+
+
+def spread_alike(op: MatmulInfo, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:
+    """``op`` and the matmuls whose accumulators are to be spread over threads as its own is.
+
+    Those are the ones that add to its accumulator, and those of its loops with accumulators of its
+    shape and type.
+    """
+    every = [other for loop in loops for other in loop.ops if isinstance(other, MatmulInfo)]
+    same = [other for other in every if other.acc == op.acc and other.op != op.op]
+    shape = (op.m, op.n, op.acc_dtype)
+    beside = [
+        other
+        for other in _together(op.op, loops)
+        if other.acc != op.acc and (other.m, other.n, other.acc_dtype) == shape
+    ]
+    return [op, *same, *beside]
+
+
+def _together(op: str, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:
+    """The matmuls of every loop that has ``op``."""
+    found: list[MatmulInfo] = []
+    for loop in loops:
+        matmuls = [other for other in loop.ops if isinstance(other, MatmulInfo)]
+        if any(other.op == op for other in matmuls):
+            found += matmuls
+    return found
