@@ -30,6 +30,7 @@ from ..dependence.independence import shareable
 from ..ir.moved import MovedTo, Mover
 from ..ir.nodes import Buffer, Stmt, seq, walk
 from ..ir.patterns import Nest, as_copy
+from ..matmul.combined import Combined
 from ..matmul.fragment_nests import rewrite
 from ..matmul.fragments import Fragment
 from ..recognise.tile_stores import added, adds, box_of
@@ -70,7 +71,7 @@ def _shared_out(
         name = str(nest.store.buffer.name)
         raise LoweringError("store.adds_alone", buffer=name, block=nest.name)
     if fragments and stores:
-        return _staged(nest, stores[0], fragments[0], scope)
+        return _staged(nest, stores[0], fragments, scope)
     if fragments:
         return place(_on_fragments(nest, fragments, scope), scope)
     copy = as_copy(nest)
@@ -105,13 +106,10 @@ def _split_over_threads(nest: Nest, scope: Scope) -> Stmt | None:
 
 def _on_fragments(nest: Nest, fragments: Sequence[Fragment], scope: Scope) -> Stmt:
     """Return ``nest``, which touches ``fragments``, in registers or on copies in shared memory."""
-    tiles = tuple(sorted(str(part.tile.name) for part in fragments))
-    why = Reason("registers.several", buffers=tiles)
-    if len(fragments) == 1:
-        try:
-            return rewrite(nest, fragments[0], scope.threads.analyzer)
-        except LoweringError as err:
-            why = err.reason.why
+    try:
+        return rewrite(nest, fragments, scope.threads.analyzer)
+    except LoweringError as err:
+        why = err.reason.why
     if scope.plan.roles:  # which no barrier of the CTA may stand in
         raise LoweringError("block.to_role", block=nest.name, why=why)
     scope.notes.append(Reason("mapped.through_shared", block=nest.name, why=why))
@@ -139,14 +137,15 @@ def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
     return seq(stmt, tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]()))
 
 
-def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: Scope) -> Stmt:
-    """Return a nest that stores an accumulator through shared memory."""
+def _staged(nest: Nest, plan: StorePlan, fragments: Sequence[Fragment], scope: Scope) -> Stmt:
+    """Return a nest that stores accumulators, or what it computes of them, staged."""
     if plan.partial_sums and not adds(nest):
         raise LoweringError("store.adds_nothing", store=plan.op, buffer=plan.dst)
-    box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
+    tiles = Combined.of(added(nest), fragments, scope.threads.analyzer)
+    box = box_of(nest, scope.accumulators[tiles.fragment.tile], scope.threads.analyzer)
     if isinstance(box, Reason):
         raise LoweringError("store.tma", store=plan.op, why=box)
-    staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
+    staged = Staged.of(tiles, box, plan, scope.threads)
     scope.stages.append(staged.stage)
     scope.maps.append(staged.tensor)
     return staged.stmt(repeats=scope.repeats)

@@ -54,9 +54,9 @@ from ..ir.nodes import (
     vectorized,
     with_origin,
 )
-from ..ir.patterns import Nest
 from ..matmul import quads
-from ..matmul.fragment_nests import fill_pair, touched
+from ..matmul.combined import Combined
+from ..matmul.fragment_nests import fill_pair
 from ..matmul.fragments import Fragment, row_of_warp
 from ..recognise.tile_stores import Box
 from ..threads.spread import Threads
@@ -87,22 +87,21 @@ def all_written(plan: StorePlan, thread: Any) -> Stmt:
 class Staged:
     """A nest that stores an accumulator's tile, staged through ``stage``.
 
-    ``box``: what the nest writes, or adds if the plan says so. ``threads``: those of all
-    warpgroups.
+    ``tiles``: the nest and the accumulators that it reads. ``box``: what it writes, or adds if the
+    plan says so. ``threads``: those of all warpgroups.
     """
 
-    nest: Nest
+    tiles: Combined
     box: Box
-    fragment: Fragment
     plan: StorePlan
     threads: Threads
     stage: Buffer
     tensor: TensorMap
 
     @staticmethod
-    def of(nest: Nest, box: Box, fragment: Fragment, plan: StorePlan, threads: Threads) -> Staged:
-        """Return ``nest`` with its own shared memory and tensor map."""
-        target = nest.store.buffer
+    def of(tiles: Combined, box: Box, plan: StorePlan, threads: Threads) -> Staged:
+        """Return the nest of ``tiles`` with its own shared memory and tensor map."""
+        target = tiles.nest.store.buffer
         rows, columns = plan.box
         groups = threads.groups * threads.count // WARPGROUP
         shape = [groups * plan.slots, rows, columns]
@@ -112,9 +111,14 @@ class Staged:
         extents[box.down], extents[-1] = rows, columns
         span = columns * dtype_bytes(target.dtype)
         tensor = tiled_map(target, box.view.shape, extents, span)
-        if fragment.corner is None:
+        if tiles.fragment.corner is None:
             raise LoweringError("store.tma", store=plan.op, why=Reason("store.no_holder"))
-        return Staged(nest, box, fragment, plan, threads, stage, tensor)
+        return Staged(tiles, box, plan, threads, stage, tensor)
+
+    @property
+    def fragment(self) -> Fragment:
+        """Where the elements are before they are stored."""
+        return self.tiles.fragment
 
     def stmt(self, *, repeats: bool) -> Stmt:
         """Return what every thread runs; ``repeats``: for one tile after the other."""
@@ -185,16 +189,14 @@ class Staged:
         """
         thread, analyzer = self.threads.var, self.threads.analyzer
         pairs = buffer([quads.RUN], str(self.stage.dtype), "pairs", "local")
-        access = touched(self.nest, self.fragment)
         steps: list[Stmt] = []
         for t in range(quads.LANES):  # two halves of 8 rows, two tiles of 8 columns
             position = [r, i32(t % 2), (first + c) * 2 + t // 2]
             steps.append(
                 fill_pair(
-                    self.nest, self.fragment, access, position, pairs, t, analyzer,
-                    guard_each=self.fragment.swap_ab,
+                    self.tiles, position, pairs, t, analyzer, guard_each=self.fragment.swap_ab
                 )
-            )  # fmt: skip
+            )
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4) * _SQUARE
         if self.fragment.swap_ab:
             corner = c * _SQUARE, warp
@@ -269,7 +271,7 @@ class Staged:
         row, column = self.fragment.corner
         if self.fragment.swap_ab:
             row, column = column, row
-        values: dict[Any, Expr] = {var: i32(0) for var in self.nest.vars}
+        values: dict[Any, Expr] = {var: i32(0) for var in self.tiles.nest.vars}
         values[self.box.row] = row
         writes: list[Stmt] = []
         for n in range(self._together):

@@ -65,14 +65,14 @@ def through_shared(
     """
     copies = {part.tile: _padded(part.tile) for part in fragments}
     made = [
-        rewrite(_moved(nest, copies[part.tile], part.tile), part, threads.analyzer)
+        rewrite(_moved(nest, copies[part.tile], part.tile), [part], threads.analyzer)
         for part in fragments
     ]
     made.append(spread(_on(nest, copies), threads, in_register=True))
     for part in fragments:
         if nest.store.buffer.same_as(part.tile):
             back = _moved(nest, part.tile, copies[part.tile])
-            made.append(rewrite(back, part, threads.analyzer))
+            made.append(rewrite(back, [part], threads.analyzer))
     return seq(*made), list(copies.values())
 
 

@@ -1,11 +1,11 @@
-"""Rewrite nests over an accumulator tile for the elements that each thread holds of it.
+"""Rewrite nests over accumulator tiles for the elements that each thread holds of them.
 
     for i, j in T.grid(128, 128): C[bi * 128 + i, bj * 128 + j] = T.Cast("float16", acc[i, j])
  => for e0, e1, e2 in T.unroll: for v in T.vectorized(2): C[bi * 128 + row(..), ..] = Cast(reg[..])
 
-Each nest that reads or writes the tile is solved for its loop variables. A nest that stores
-elsewhere uses the widest vectors that its addresses allow. If a lane holds too few neighbours for
-those, lane quads exchange elements first.
+Each nest that reads or writes tiles is solved for its loop variables. A nest that stores elsewhere
+uses the widest vectors that its addresses allow. If a lane holds too few neighbours for those, lane
+quads exchange elements first. ``combined.py`` says which tiles one nest may touch.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
-from ...diagnostics import Reason
-from ...errors import LoweringError
 from ...machine import VECTOR_BYTES
 from ..dependence.independence import check_independent
 from ..ir.indexing import at_lane, conjunction, is_uniform
-from ..ir.linear import affine
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -45,36 +41,39 @@ from ..ir.nodes import (
 from ..ir.patterns import Nest, strip_cast
 from ..threads.spread import is_contiguous, unproven_all
 from . import quads
+from .combined import Combined
 from .fragments import ElementIndex, Fragment, Quad
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 """PTX instruction that converts two floats to a type; the first operand is the upper one (cvt)."""
 
 
-def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
-    """Return ``nest``, which reads or writes ``fragment``'s tile, for the elements of a thread."""
-    access = touched(nest, fragment)
-    free = [v for v in nest.vars if not any(uses(index, [v]) for index in access)]
-    if not nest.store.buffer.same_as(fragment.tile):
+def rewrite(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
+    """Return ``nest``, which touches the tiles of ``fragments``, for the elements of a thread.
+
+    Raises LoweringError if it cannot run on the elements where they are.
+    """
+    tiles = Combined.of(nest, fragments, analyzer)
+    free = [v for v in nest.vars if not any(uses(index, [v]) for index in tiles.access)]
+    if not tiles.is_stored:
         check_independent(nest, [v for v in nest.vars if v not in free])
-    position, body = _mapped(nest, fragment, access, analyzer)
+    position, body = _mapped(tiles, analyzer)
     for var in reversed(free):
         body = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, body)
     return _unroll(position, body)
 
 
-def _mapped(
-    nest: Nest, fragment: Fragment, access: Sequence[Expr], analyzer: Any
-) -> tuple[dict[Var, int], Stmt]:
+def _mapped(tiles: Combined, analyzer: Any) -> tuple[dict[Var, int], Stmt]:
     """Return loop variables over a thread's elements with extents, and the body of the loops."""
+    fragment = tiles.fragment
     if fragment.quad is not None:
         position = _position(fragment.quad.loops, analyzer)
-        wide = _exchange(nest, fragment, fragment.quad, access, list(position), analyzer)
+        wide = _exchange(tiles, fragment.quad, list(position), analyzer)
         if wide is not None:
             return position, wide
     position = _position(fragment.loops, analyzer)
-    mapped = _update if nest.store.buffer.same_as(fragment.tile) else _consume
-    return position, mapped(nest, fragment, access, list(position), analyzer)
+    mapped = _update if tiles.is_stored else _consume
+    return position, mapped(tiles, list(position), analyzer)
 
 
 def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
@@ -85,58 +84,15 @@ def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
     return position
 
 
-def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
-    """Return the one place of the tile that each iteration of ``nest`` touches.
-
-    Raises LoweringError if there are several, or if a condition depends on the tile's values.
-    """
-    if any(load.source.same_as(fragment.tile) for load in nest.deciding_loads()):
-        raise _refused(nest, Reason("registers.decides", buffer=str(fragment.tile.name)))
-    places = [load.indices for load in nest.loads() if load.source.same_as(fragment.tile)]
-    if nest.store.buffer.same_as(fragment.tile):
-        places.append(nest.store.indices)
-    first = list(places[0])
-    if any(not tvm_ffi.structural_equal(first, list(other)) for other in places[1:]):
-        raise _refused(nest, Reason("registers.places", buffer=str(fragment.tile.name)))
-    return tuple(first)
-
-
-def _refused(nest: Nest, why: Reason) -> LoweringError:
-    return LoweringError("block.to_registers", block=nest.name, why=why)
-
-
-def _solve(
-    nest: Nest, access: Sequence[Expr], at: Sequence[Expr]
-) -> tuple[dict[Var, Expr], list[Expr]]:
-    """Return values of the nest's variables for which ``access`` is ``at``, and the conditions."""
-    values: dict[Var, Expr] = {}
-    guards: list[Expr] = []
-    for index, wanted in zip(access, at):
-        known = affine(index, nest.vars)
-        if known is None or len(known.coefficients) > 1:
-            raise _refused(nest, Reason("registers.index", index=str(index)))
-        if not known.coefficients:
-            guards.append(tirx.EQ(wanted, known.base))
-            continue
-        ((var, coefficient),) = known.coefficients.items()
-        if coefficient != 1 or var in values:
-            raise _refused(nest, Reason("registers.index", index=str(index)))
-        values[var] = wanted - known.base
-        guards.append(i32(0) <= values[var])
-        guards.append(values[var] < nest.extent_of[var])
-    return values, guards
-
-
-def _consume(
-    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: ElementIndex, analyzer: Any
-) -> Stmt:
-    """Return a nest that stores elsewhere what it computes from the tile."""
+def _consume(tiles: Combined, position: ElementIndex, analyzer: Any) -> Stmt:
+    """Return a nest that stores elsewhere what it computes from the tiles."""
+    nest, fragment = tiles.nest, tiles.fragment
 
     def run(column: Expr) -> Sequence[Expr]:
         return fragment.coordinates(position, column)
 
-    vector = _widest(nest, access, run, fragment.run, analyzer)
-    store = _with_fragment(nest.store, fragment, position, vector.column, vector.values)
+    vector = _widest(tiles, run, fragment.run, analyzer)
+    store = tiles.on_registers(nest.store, position, vector.column, vector.values)
     if fragment.swap_ab and vector.width == 1 and _narrows(nest.store):
         return _converted_together(store, fragment, position, vector)
     return _stored(store, vector)
@@ -169,21 +125,15 @@ def _converted_together(
     return block("word", seq(both, separate), [word])
 
 
-def _exchange(
-    nest: Nest,
-    fragment: Fragment,
-    quad: Quad,
-    access: Sequence[Expr],
-    position: ElementIndex,
-    analyzer: Any,
-) -> Stmt | None:
+def _exchange(tiles: Combined, quad: Quad, position: ElementIndex, analyzer: Any) -> Stmt | None:
     """Return a nest that stores 16-bit values, by lane quads; None if no vector gets wider.
 
-    Values are computed where the elements of the tile lie, and then exchanged. Every lane must take
+    Values are computed where the elements of tiles lie, and then exchanged. Every lane must take
     part in the exchange, so guards stand around the values and around the store. A nest that reads
     what it stores is left alone, because the lane that reads an element is not the one that stores
     it.
     """
+    nest, fragment = tiles.nest, tiles.fragment
     target, kind = nest.store.buffer, str(nest.store.buffer.dtype)
     if not is_global(target) or dtype_bytes(kind) != 2:
         return None
@@ -193,13 +143,13 @@ def _exchange(
     def run(column: Expr) -> Sequence[Expr]:
         return quad.coordinates(position, column)
 
-    vector = _widest(nest, access, run, quads.RUN, analyzer)
+    vector = _widest(tiles, run, quads.RUN, analyzer)
     if vector.width <= fragment.run:
         return None
     pairs, row = (buffer([quads.RUN], kind, name, "local") for name in ("pairs", "row"))
     *outer, four = position
     filled = [
-        fill_pair(nest, fragment, access, [*outer, four * quads.LANES + t], pairs, t, analyzer)
+        fill_pair(tiles, [*outer, four * quads.LANES + t], pairs, t, analyzer)
         for t in range(quads.LANES)
     ]
     indices = substitute(list(nest.store.indices), vector.values)
@@ -209,9 +159,7 @@ def _exchange(
 
 
 def fill_pair(
-    nest: Nest,
-    fragment: Fragment,
-    access: Sequence[Expr],
+    tiles: Combined,
     position: ElementIndex,
     pairs: Buffer,
     t: int,
@@ -227,11 +175,10 @@ def fill_pair(
     """
     lane = Var("v", "int32")
     analyzer.bind(lane, Range(0, quads.PAIR))
-    values, inside = _solve(nest, access, fragment.coordinates(position, lane))
+    values, inside = tiles.at(tiles.fragment.coordinates(position, lane))
     values = {var: analyzer.simplify(value) for var, value in values.items()}
-    value = _with_fragment(nest.store, fragment, position, lane, values).value
-    alone = all(load.source.same_as(fragment.tile) for load in nest.loads())
-    unproven = [] if alone else _unproven(nest, inside, values, analyzer)
+    value = tiles.on_registers(tiles.nest.store, position, lane, values).value
+    unproven = [] if tiles.is_all else _unproven(tiles.nest, inside, values, analyzer)
     if guard_each and unproven:
         return seq(
             *[_fill(pairs, value, unproven, lane, v, t, analyzer) for v in range(quads.PAIR)]
@@ -271,20 +218,20 @@ class _Vector:
 
 
 def _widest(
-    nest: Nest,
-    access: Sequence[Expr],
+    tiles: Combined,
     coordinates: Callable[[Expr], Sequence[Expr]],
     run: int,
     analyzer: Any,
 ) -> _Vector:
-    """Return the widest vectors of a run, at ``coordinates``, that ``nest`` can store."""
+    """Return the widest vectors of a run, at ``coordinates``, that the nest can store."""
+    nest = tiles.nest
     width = min(run, max(1, VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)))
     while True:
         lane, base = Var("v", "int32"), Var("u", "int32")
         analyzer.bind(lane, Range(0, width))
         analyzer.bind(base, Range(0, run // width))
         column = base * width + lane
-        values, inside = _solve(nest, access, coordinates(column))
+        values, inside = tiles.at(coordinates(column))
         values = {var: analyzer.simplify(value) for var, value in values.items()}
         indices = substitute(list(nest.store.indices), values)
         guards = _unproven(nest, inside, values, analyzer)
@@ -358,34 +305,21 @@ def _unproven(
     )
 
 
-def _update(
-    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: ElementIndex, analyzer: Any
-) -> Stmt:
-    """Return a nest that stores into the tile: initialisation, scaling, a bias."""
+def _update(tiles: Combined, position: ElementIndex, analyzer: Any) -> Stmt:
+    """Return a nest that stores into a tile: initialisation, scaling, a bias."""
+    nest, fragment = tiles.nest, tiles.fragment
     step = 2 if fragment.packed else 1
     parts: list[Stmt] = []
     for start in range(0, fragment.run, step):
         new: list[Expr] = []
         for v in range(start, start + step):
-            values, inside = _solve(nest, access, fragment.coordinates(position, i32(v)))
+            values, inside = tiles.at(fragment.coordinates(position, i32(v)))
             old = fragment.read(position, i32(v))
-            value = _with_fragment(nest.store, fragment, position, i32(v), values).value
+            value = tiles.on_registers(nest.store, position, i32(v), values).value
             guard = conjunction(_unproven(nest, inside, values, analyzer))
             new.append(value if guard is None else tirx.if_then_else(guard, value, old))
         parts.append(fragment.write(position, start, new))
     return seq(*parts)
-
-
-def _with_fragment(
-    store: Any, fragment: Fragment, position: ElementIndex, v: Expr, values: Mapping[Var, Expr]
-) -> Any:
-    """Return ``store`` for one element, with registers in place of loads of the tile."""
-
-    def register(load: Any) -> Expr:
-        return fragment.read(position, v) if load.source.same_as(fragment.tile) else load
-
-    replaced = tvm_ffi.structural_map(store, [(TensorLoad, register)], order="post")
-    return substitute(replaced, values)
 
 
 def _unroll(position: Mapping[Var, int], body: Stmt) -> Stmt:

@@ -70,16 +70,24 @@ class Fragment:
 
     def is_like(self, other: Fragment) -> bool:
         """Whether every thread holds the same elements in the same registers in both."""
+        position, v = self._element()
+        mine, others = (list(one.coordinates(position, v)) for one in (self, other))
+        return self.has_registers_of(other) and bool(tvm_ffi.structural_equal(mine, others))
+
+    def has_registers_of(self, other: Fragment) -> bool:
+        """Whether every element ``v`` of a run is in the same register in both."""
         if (self.loops, self.run, self.packed) != (other.loops, other.run, other.packed):
             return False
         if str(self.registers.dtype) != str(other.registers.dtype):
             return False
-        position = [Var(f"e{n}", "int32") for n in range(len(self.loops))]
-        v = Var("v", "int32")
-        mine, others = (
-            [*one.coordinates(position, v), one.register(position, v)] for one in (self, other)
+        position, v = self._element()
+        return bool(
+            tvm_ffi.structural_equal(self.register(position, v), other.register(position, v))
         )
-        return bool(tvm_ffi.structural_equal(mine, others))
+
+    def _element(self) -> tuple[list[Var], Var]:
+        """Return variables for the loops over elements, and for the element of a run."""
+        return [Var(f"e{n}", "int32") for n in range(len(self.loops))], Var("v", "int32")
 
     def read(self, position: ElementIndex, v: Expr) -> Expr:
         """Return the value of one element."""

@@ -61,10 +61,9 @@ def map_matmuls(
     planned = [(_known(op, known), op) for op in plan.matmuls if multiplied_by(op).mapped]
     for matmul, op in planned:
         _check_pointed(matmul, op, pointed)
-    mapped = [_mapped(matmul, op, plan, threads, pointed) for matmul, op in planned]
+    mapped = _all_mapped(planned, plan, threads, pointed)
     if clashing := _clashing(mapped):
-        plain = {*clashing, *pointed}
-        mapped = [_mapped(matmul, op, plan, threads, plain) for matmul, op in planned]
+        mapped = _all_mapped(planned, plan, threads, {*clashing, *pointed})
     for tile in _clashing(mapped):
         raise LoweringError("matmul.layouts", buffer=str(tile.name))
     result = MappedMatmuls()
@@ -96,10 +95,35 @@ def _known(op: MatmulPlan, known: Mapping[str, Copy | Matmul]) -> Matmul:
     return matmul
 
 
+def _all_mapped(
+    planned: Sequence[tuple[Matmul, MatmulPlan]],
+    plan: KernelPlan,
+    threads: Threads,
+    plain: Collection[Buffer],
+) -> list[Mapped]:
+    """Return every matmul mapped to its instruction, with the tiles ``plain`` row-major."""
+    made: list[Mapped] = []
+    blocks: dict[Buffer, ColumnBlocks] = {}
+    for matmul, op in planned:
+        made.append(_mapped(matmul, op, plan, threads, plain, blocks))
+        for tile, layout in made[-1].layouts.items():
+            if isinstance(layout, ColumnBlocks):
+                blocks[tile] = layout
+    return made
+
+
 def _mapped(
-    matmul: Matmul, op: MatmulPlan, plan: KernelPlan, threads: Threads, plain: Collection[Buffer]
+    matmul: Matmul,
+    op: MatmulPlan,
+    plan: KernelPlan,
+    threads: Threads,
+    plain: Collection[Buffer],
+    blocks: Mapping[Buffer, ColumnBlocks],
 ) -> Mapped:
-    """Return ``matmul`` mapped to its instruction, with the tiles ``plain`` row-major."""
+    """Return ``matmul`` mapped to its instruction, with the tiles ``plain`` row-major.
+
+    ``blocks``: the layouts of tiles that matmuls before it read from column blocks.
+    """
     asked = {copy.dst: copy.layout for copy in plan.copies}
     operands = {side.buffer for side in (matmul.a, matmul.b)}
     by_row = frozenset(
@@ -112,7 +136,7 @@ def _mapped(
         padded = frozenset(tile for tile in operands if asked.get(str(tile.name)) == PADDED)
         return map_simt(matmul, op, threads, by_row, padded - by_row)
     if by.warpgroup_wide:
-        return map_wgmma(matmul, op, threads, specialised=bool(plan.roles))
+        return map_wgmma(matmul, op, threads, blocks, specialised=bool(plan.roles))
     rotated = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
     return map_mma(matmul, op, threads, by_row, rotated - by_row)
 

@@ -35,7 +35,7 @@ of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -48,7 +48,7 @@ from ...instructions.ops import wgmma_ops
 from ...instructions.wgmma import ROWS, WARPGROUP, must_transpose
 from ...plan import MatmulPlan
 from ...values.elements import element, operands_of
-from ..copy.layouts import CHUNK_BYTES
+from ..copy.layouts import CHUNK_BYTES, ColumnBlocks
 from ..copy.tma import column_blocks_of
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrolled
 from ..ir.patterns import Matmul, MatmulOperand
@@ -70,16 +70,22 @@ _CORE_ROWS: Final = 8
 
 
 def map_wgmma(
-    matmul: Matmul, plan: MatmulPlan, threads: Threads, *, specialised: bool = True
+    matmul: Matmul,
+    plan: MatmulPlan,
+    threads: Threads,
+    known: Mapping[Buffer, ColumnBlocks] | None = None,
+    *,
+    specialised: bool = True,
 ) -> Mapped:
     """Return the ops, layouts and accumulator fragment of ``matmul`` on wgmma.
 
-    ``specialised``: a producer warp copies, and the consumers' loop waits for the group.
+    ``known``: the layouts of tiles that other matmuls read too. ``specialised``: a producer warp
+    copies, and the consumers' loop waits for the group.
     """
     issue, *waits = wgmma_ops(plan, specialised=specialised)
     if plan.swap_ab:
         matmul, plan = matmul.transposed(), _transposed(plan)
-    tile = _Warpgroup(matmul, plan, threads)
+    tile = _Warpgroup(matmul, plan, threads, known or {})
     left = tile.left() if plan.operand == "registers" else None
     buffers = () if left is None else left.buffers
     if plan.promoted:
@@ -107,7 +113,13 @@ def _group(calls: Sequence[Stmt]) -> Stmt:
 class _Warpgroup:
     """The tile of one warpgroup: where its operands and accumulators are."""
 
-    def __init__(self, matmul: Matmul, plan: MatmulPlan, threads: Threads) -> None:
+    def __init__(
+        self,
+        matmul: Matmul,
+        plan: MatmulPlan,
+        threads: Threads,
+        known: Mapping[Buffer, ColumnBlocks],
+    ) -> None:
         found = _PATTERN.fullmatch(plan.instruction)
         if found is None:
             raise LoweringError(
@@ -127,7 +139,8 @@ class _Warpgroup:
         self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
         self.column_blocks = {
-            side.buffer: column_blocks_of(side.buffer) for side in (matmul.a, matmul.b)
+            side.buffer: known.get(side.buffer) or column_blocks_of(side.buffer)
+            for side in (matmul.a, matmul.b)
         }
         self.paired = plan.transposed
         self.packed = self.acc_type == "f16"

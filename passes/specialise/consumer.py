@@ -12,7 +12,6 @@ the slot of that step once its wgmma has completed. For groups of warpgroups tha
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -103,13 +102,18 @@ class _Consumer:
 
     def _without_zeroing(self, parts: list[Stmt]) -> list[Stmt]:
         """Return the statements without the zeroing of accumulators that wgmmas do themselves."""
-        for before, part in list(itertools.pairwise(parts)):
+        kept = list(parts)
+        for at, part in enumerate(parts):
             loop = self.kernel.loops.get(part) if isinstance(part, tirx.For) else None
-            if loop is None or not loop.form.trip or not zeroes(before, accumulators(part)):
+            if loop is None or not loop.form.trip:
                 continue
-            loop.zeroes = True
-            parts = [other for other in parts if not other.same_as(before)]
-        return parts
+            wanted = accumulators(part)
+            for count in range(1, min(at, len(wanted)) + 1):  # one statement or one for each
+                zeroing = parts[at - count : at]
+                if zeroes(seq(*zeroing), wanted):
+                    loop.zeroes = True
+                    kept = [one for one in kept if not any(one.same_as(z) for z in zeroing)]
+        return kept
 
     def _loop(self, loop: RoleLoop, repeats: bool) -> Stmt:
         form, places = loop.form, loop.positions[CONSUMER]

@@ -13,7 +13,14 @@ SENTENCES: Final = {
     "registers.decides": "'{buffer}' decides where it stores",
     "registers.places": "it touches '{buffer}' at several places at once",
     "registers.index": "index {index}",
-    "registers.several": "it combines the register tiles {buffers:quoted}",
+    "registers.unlike": (
+        "it combines the register tiles {buffers:quoted}, which are spread over threads and "
+        "registers in different ways"
+    ),
+    "registers.apart": (
+        "it combines elements of the register tiles {buffers:quoted} that are not in the same "
+        "register of one thread"
+    ),
     # What is not as fast as it could be
     "mapped.through_shared": "'{block}' reads register tiles through shared memory: {why}",
     "mapped.in_parts": (
