@@ -98,6 +98,12 @@ def is_function(key: str) -> bool:
     return key.startswith(json.dumps({"kind": KIND}).removesuffix("}"))
 
 
+def name_of(key: str) -> str:
+    """What a person calls the function of ``key``: its name and hash, for others may have that."""
+    data = json.loads(key)
+    return f"{data['name']} {data['hash'][:4]}"
+
+
 def hash_of(function: Any) -> str:
     """A short hash of a PrimFunc's script."""
     return hashlib.sha256(function.script().encode()).hexdigest()[:_DIGITS]

@@ -18,6 +18,7 @@ from .figures import (
     charts_of,
     experiment_charts,
     experiment_tables,
+    function_rows,
     predicted,
     rows_of,
     sifted,
@@ -78,13 +79,14 @@ def report(
     if older := len(readable) - sum(map(len, newest.values())):
         hidden[Reason("report.older")] = older
     rows = {name: rows_of(found, machines[name]) for name, found in newest.items()}
-    tables = {name: experiment_tables(found) for name, found in rows.items()}
+    functions = {name: function_rows(found) for name, found in newest.items()}
+    tables = {name: experiment_tables(found) for name, found in newest.items()}
     charts = {
         name: charts_of(found, name) + experiment_charts(tables[name])
         for name, found in rows.items()
     }
     views = {name: _views(found, kernels, names[name]) for name, found in rows.items()}
-    text = page(f"Kernels of {Path(db).name}", rows, charts, tables, views, hidden)
+    text = page(f"Kernels of {Path(db).name}", rows, functions, charts, tables, views, hidden)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as err:

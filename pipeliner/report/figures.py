@@ -16,6 +16,7 @@ from ..instructions.dtypes import element_bytes
 from ..machine import Machine
 from ..records import OURS, Record
 from ..records.candidate import Candidate, workload_of
+from ..records.functions import is_function, name_of
 from ..schedules import Gemm, GemmTile
 from ..schedules.suites import label_of as suite_label
 from ..schedules.workloads import Spec
@@ -85,6 +86,29 @@ class Row:
         return self.spec.flops() / us * 1e-6
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionRow:
+    """A function of the user's on one GPU: all that was tried. Nobody counts its operations."""
+
+    label: str
+    records: tuple[Record, ...]
+
+    @property
+    def ours(self) -> tuple[Record, ...]:
+        """The candidates that ran, and have a time."""
+        return tuple(one for one in self.records if not one.failure)
+
+    @property
+    def best(self) -> Record | None:
+        """The fastest."""
+        return min(self.ours, key=lambda one: one.us, default=None)
+
+    @property
+    def failures(self) -> tuple[Record, ...]:
+        """What has no time."""
+        return tuple(one for one in self.records if one.failure)
+
+
 def peak_flops(spec: Spec, machine: Machine) -> float:
     """Operations a second of the fastest instruction for the workload's operands."""
     rates = [machine.mma(spec.types.dtype), machine.wgmma(spec.types.dtype)]
@@ -131,6 +155,8 @@ def _obstacle(record: Record, machines: Mapping[str, Machine]) -> Reason | None:
     """Why nothing of a record's machine and workload can be shown; None: it can."""
     if record.machine not in machines:
         return Reason("report.machine", choices=tuple(machines), machine=record.machine)
+    if is_function(record.workload):
+        return None
     try:
         workload_of(record.workload)
     except PipelinerError as err:  # of a later version
@@ -172,14 +198,29 @@ def rows_of(records: Sequence[Record], machine: Machine) -> list[Row]:
     """The records by workload, in the order in which workloads were first tried.
 
     ``records``: of one ``machine`` and versions. RecordsError: a workload that is none of ours.
+    Functions have rows of their own.
     """
+    return [
+        Row(spec := workload_of(key), label_of(spec), machine, tuple(found))
+        for key, found in _by_workload(records).items()
+        if not is_function(key)
+    ]
+
+
+def function_rows(records: Sequence[Record]) -> list[FunctionRow]:
+    """The records of functions of the user's, in the order in which they were first tried."""
+    return [
+        FunctionRow(name_of(key), tuple(found))
+        for key, found in _by_workload(records).items()
+        if is_function(key)
+    ]
+
+
+def _by_workload(records: Sequence[Record]) -> dict[str, list[Record]]:
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record.workload, []).append(record)
-    return [
-        Row(spec := workload_of(key), label_of(spec), machine, tuple(found))
-        for key, found in groups.items()
-    ]
+    return groups
 
 
 def label_of(spec: Spec) -> str:
@@ -235,14 +276,13 @@ def depth_curves(rows: Sequence[Row]) -> list[Chart]:
     return [dataclasses.replace(chart, name=name) for chart, name in zip(charts, names)]
 
 
-def experiment_tables(rows: Sequence[Row]) -> Tables:
+def experiment_tables(records: Sequence[Record]) -> Tables:
     """Of each experiment, of each variant, the record of each workload, in order."""
     tables: Tables = {}
-    records = sorted((one for row in rows for one in row.records), key=lambda one: one.made)
-    for record in records:
+    for record in sorted(records, key=lambda one: one.made):
         if record.experiment:
             variants = tables.setdefault(record.experiment, {})
-            variants.setdefault(record.label, {})[column_of(workload_of(record.workload))] = record
+            variants.setdefault(record.label, {})[_column(record)] = record
     return tables
 
 
@@ -253,7 +293,7 @@ def experiment_charts(tables: Tables) -> list[Chart]:
         rates: dict[str, list[tuple[float, float]]] = {}
         for at, found in enumerate(variants.values()):
             for column, record in found.items():
-                if not record.failure:
+                if not record.failure and not is_function(record.workload):
                     flops = workload_of(record.workload).flops()
                     rates.setdefault(column, []).append((float(at), flops / record.us * 1e-6))
         if not 1 <= len(rates) <= MOST_COLUMNS:
@@ -268,6 +308,12 @@ def chart_names(experiments: Iterable[str]) -> list[str]:
     """The stems of the files of experiments' charts."""
     plain = (re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") for title in experiments)
     return distinct([f"experiment_{stem[:MOST_LETTERS]}" for stem in plain])
+
+
+def _column(record: Record) -> str:
+    if is_function(record.workload):
+        return name_of(record.workload)
+    return column_of(workload_of(record.workload))
 
 
 def column_of(spec: Spec) -> str:

@@ -12,7 +12,7 @@ from ..diagnostics import Reason
 from ..records import Record
 from ..records.candidate import Candidate, describe
 from .charts import Chart
-from .figures import DEPTH, Row, Tables, chart_names
+from .figures import DEPTH, FunctionRow, Row, Tables, chart_names
 from .kernels import STAGES, KernelView
 
 FEW_FAILURES: Final = 10
@@ -59,6 +59,7 @@ nav a { margin-right: 1em; }
 def page(
     title: str,
     rows: Mapping[str, Sequence[Row]],
+    functions: Mapping[str, Sequence[FunctionRow]],
     charts: Mapping[str, Sequence[Chart]],
     tables: Mapping[str, Tables],
     views: Mapping[str, Sequence[tuple[Row, Record, KernelView]]],
@@ -66,7 +67,8 @@ def page(
 ) -> str:
     """The whole page; each mapping is by machine, but ``hidden``: records not shown, by reason."""
     sections = "\n".join(
-        _machine(name, rows[name], charts[name], tables[name], views[name]) for name in rows
+        _machine(name, rows[name], functions[name], charts[name], tables[name], views[name])
+        for name in rows
     )
     links = " ".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name in rows)
     return (
@@ -80,6 +82,7 @@ def page(
 def _machine(
     name: str,
     rows: Sequence[Row],
+    functions: Sequence[FunctionRow],
     charts: Sequence[Chart],
     tables: Tables,
     views: Sequence[tuple[Row, Record, KernelView]],
@@ -89,6 +92,7 @@ def _machine(
     large = [chart for chart in charts if chart not in small and chart.name not in drawings]
     rates = {chart.name: chart for chart in charts if chart.name in drawings}
     parts = [f'<h2 id="{_anchor(name)}">{html.escape(name)}</h2>', _speed_table(rows)]
+    parts.append(_function_table(functions))
     parts += [_wide(chart.svg()) for chart in large]
     if small:
         drawn = "\n".join(f"<div>{chart.svg()}</div>" for chart in small)
@@ -99,7 +103,8 @@ def _machine(
     if views:
         parts.append(f"<h3>The chosen kernels</h3>\n{_legend()}")
         parts += [_kernel(row, record, view) for row, record, view in views]
-    parts += [_failures(rows), _conditions(rows)]
+    every: list[Row | FunctionRow] = [*rows, *functions]
+    parts += [_failures(every), _conditions(every)]
     return "\n".join(part for part in parts if part)
 
 
@@ -126,6 +131,20 @@ def _speed_table(rows: Sequence[Row]) -> str:
             ]
         )
     return _table([*head, *(f"of {name}" for name in peers)], body) if body else ""
+
+
+def _function_table(functions: Sequence[FunctionRow]) -> str:
+    """The fastest of each function of the user's."""
+    body = []
+    for row in functions:
+        best = row.best
+        if best is None:
+            continue
+        knobs, asked = describe(Candidate.from_json(best.candidate))
+        predicted = f"{best.predicted_us:.1f}" if best.predicted_us else "-"
+        body.append([row.label, f"{best.us:.1f}", predicted, str(len(row.ours)), knobs, asked])
+    head = ["function", "us", "predicted us", "tried", "knobs", "asked"]
+    return _table(head, body) if body else ""
 
 
 def _experiment(title: str, variants: Mapping[str, Mapping[str, Record]]) -> str:
@@ -189,7 +208,7 @@ def _kernel(row: Row, record: Record, view: KernelView) -> str:
     return "<details>" + "\n".join(parts) + "</details>"
 
 
-def _failures(rows: Sequence[Row]) -> str:
+def _failures(rows: Sequence[Row | FunctionRow]) -> str:
     failed = [(row, one) for row in rows for one in row.failures]
     if not failed:
         return ""
@@ -216,7 +235,7 @@ def _hidden(hidden: Mapping[Reason, int]) -> str:
     return f'<p class="dim">Records that are not shown:{lines}</p>\n'
 
 
-def _conditions(rows: Sequence[Row]) -> str:
+def _conditions(rows: Sequence[Row | FunctionRow]) -> str:
     """Each setting with every value that it had."""
     records = [one for row in rows for one in row.records]
     values: dict[str, dict[str, None]] = {}

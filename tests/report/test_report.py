@@ -20,12 +20,14 @@ from pipeliner.machine import MEASURED, NAMES, MachineFile, machine_for, write_m
 from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, machine_key, versions_key, workload_key
+from pipeliner.records.functions import Knobs, function_workload, name_of
 from pipeliner.records.log import SHIPPED
 from pipeliner.report import charts, report
 from pipeliner.report.figures import Row, bytes_of, peak_flops
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import accelerated, cuda_target
 from tests.refusals import refused, told
+from tests.tuning.functions import reversing
 
 H100 = accelerated(cuda_target("h100"))
 GEMM = Gemm(512, 512, 512)
@@ -417,3 +419,31 @@ def test_a_log_is_reported_as_records_are(tmp_path, capsys):
 def test_a_log_that_is_not_there_is_said(capsys, options, code):
     assert cli.main(["report", *options]) == 1
     told(capsys.readouterr().err, code)
+
+
+def test_functions_of_the_user_have_a_table_and_columns(tmp_path):
+    """Beside workloads, and alone: nobody counts their operations."""
+    workload, request = function_workload(reversing(8)), Request(depth=2)
+    key = (
+        workload.key,
+        "h100",
+        versions_key(),
+        Candidate(Knobs((("rows", 8),)), request).to_json(),
+    )
+    variant = {"experiment": "own", "label": "depth 2"}
+    both, alone = tmp_path / "both", tmp_path / "alone"
+    for path in (both, alone):
+        with Records(path) as records:
+            records.add(Record(*key, samples=(7.25,), source="experiment", **variant))
+            records.add(Record(*key, failure="cannot compile: no", source="tune"))
+    with Records(both) as records:
+        records.add(Record(workload_key(GEMM), *key[1:3], contender="cuBLAS", samples=(4.0,)))
+    for path in (both, alone):
+        report(path, tmp_path / "report.html")
+        text = (tmp_path / "report.html").read_text()
+        cells = " ".join("".join(Outline(text).text).split())
+        assert name_of(workload.key) in cells
+        assert "<td>7.2</td>" in text
+        assert "rows 8" in cells
+        assert "What has no time (1)" in cells
+        assert "Records that are not shown" not in cells

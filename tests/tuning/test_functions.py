@@ -241,3 +241,18 @@ def test_a_failure_has_no_kernel(db):
     with refused("tune.no_best", WorkloadError):
         _ = found.kernel
     assert BuiltCandidate().failure == ""
+
+
+@pytest.mark.slow
+def test_with_the_real_compiler_and_the_emulator(db):
+    """A process is given the schedule, not the function that made it, which may be a closure."""
+
+    def turned(rows=[4, 2]):  # noqa: B006
+        return reversing(rows)
+
+    fake = ByKnobs(by_rows)
+    found = tune(turned, TARGET, db=db, jobs=2, trials=2, verify=True, measurers=[fake])
+    with Records(db) as records:
+        kept = records.find()
+    assert (found.done, [one.failure for one in kept]) == (2, ["", ""])
+    assert all(pipeliner.KernelPlan.from_json(one.plan).loops for one in kept)
