@@ -114,10 +114,13 @@ def test_a_tuned_kernel_is_built_by_the_command(capsys, tuned):
     assert out.endswith(f"{TUNED}\n")
 
 
-def test_records_are_of_workloads(capsys, tuned):
-    code, _, err = run(capsys, "plan", "examples/streaming.py:add", "--db", str(tuned))
-    assert code == 1
-    told(err, "records.function")
+def test_records_are_of_functions_too(capsys, tuned):
+    """A function with knobs is planned in its first setting."""
+    for what in ("examples/streaming.py:add", "tests/tuning/functions.py:knobbed"):
+        asked = ("plan", what, "--target", "a100", "--db", str(tuned), "--json")
+        code, out, _ = run(capsys, *asked)
+        assert code == 0
+        assert says("recorded.no_record", KernelPlan.from_json(out).reasons[:1])
     code, _, err = run(capsys, "plan", "gemm", *SIZES, "--db", str(tuned.with_name("none")))
     assert code == 1
     told(err, "records.missing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,25 @@ from . import specs
 
 
 def user_function(what: str) -> tuple[Any, Any]:
-    """The function that ``file.py:name`` names, and the file's ``reference`` if it has one."""
+    """The function that ``file.py:name`` names or makes, and the file's ``reference`` if any."""
     from ...kernel.compiled import as_module, only_function
     from ...kernel.user_file import blaming
 
     value, reference = named_value(what)
     with blaming(Path(file_and_name(what)[0]), what):
         if callable(value) and not hasattr(value, "body"):
-            value = value()
+            value = _in_first_setting(value)
         return only_function(as_module(value)), reference
+
+
+def _in_first_setting(value: Any) -> Any:
+    """What a function makes, each of its knobs at the first of its values, as ``tune`` has them."""
+    space = dict(getattr(value, "space", {}))  # what ``autotune`` decorates
+    made = getattr(value, "function", value) if space else value
+    parameters = inspect.signature(made).parameters
+    lists = {one.name: one.default for one in parameters.values() if isinstance(one.default, list)}
+    knobs = {**lists, **{name: some for name, some in space.items() if name in parameters}}
+    return made(**{name: values[0] for name, values in knobs.items() if values})
 
 
 def named_value(what: str) -> tuple[Any, Any]:
