@@ -21,6 +21,7 @@ PRINTS = {
     "pipeline_a_gemm.py": "hazards: 0",
     "pipeline_your_own.py": "right, without hazards",
     "read_the_kernel.py": "__syncthreads();",
+    "resnet50.py": "kernels: ",
     "see_the_slots.py": "A_shared[3] is ready, and not yet read, for ",
     "streaming.py": "right, without hazards",
     "the_idea.py": "II 300 cycles, stages {'load': 0, 'use': 1}, 2 slots",

@@ -1,0 +1,159 @@
+"""The pass that makes kernels of a relax module: ours with their epilogues, the rest as TVM's."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+from tvm import relax
+from tvm.s_tir import dlight
+
+from ..errors import PipelinerError
+from ..kernel.compiled import as_module, only_function
+from ..passes.software_pipeline import SoftwarePipeline
+from ..records.candidate import NOTHING_ASKED
+from ..records.recorded import recorded, with_reason
+from ..schedules.workloads.epilogue import READING, RESIDUAL
+from ..targets import cuda_target
+from .constants import array_of, constant
+from .epilogues import Fused, chains
+from .workloads import WORKLOADS, Workload
+
+IS_SCHEDULED: Final = "tirx.is_scheduled"
+"""TVM's attribute of functions that its schedule rules leave alone."""
+
+_OP_PATTERN: Final = "op_pattern"
+_OPAQUE: Final = 8
+"""TVM's attribute of functions that it should fuse with nothing, and its value."""
+
+_log = logging.getLogger(__name__)
+
+
+@tvm.transform.module_pass(opt_level=0, name="pipeliner.relax.Schedule")
+class Schedule:
+    """A TVM pass that fuses, legalises and schedules a relax module for ``target``.
+
+    ``db``: the file of records, as for ``pipeliner.build``. The target decides what may be used:
+    ``sm_90a``, as ``pipeliner.meta.target`` gives it, has wgmma.
+    """
+
+    def __init__(self, target: Any = None, db: str | Path | None = None) -> None:
+        self._target = cuda_target(target)
+        self._db = db
+
+    def transform_module(self, mod: Any, ctx: Any) -> Any:
+        kernels = _Kernels(self._target, self._db)
+        legalisers = {name: kernels.legaliser(make) for name, make in WORKLOADS.items()}
+        rules = (dlight.gpu.Matmul(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback())
+        with self._target:
+            for where, function in mod.functions_items():
+                if isinstance(function, relax.Function):
+                    mod = _Fuser(mod, _taken(function, kernels), kernels).of(where)
+            passes = (
+                relax.transform.DeadCodeElimination(),
+                relax.transform.LegalizeOps(legalisers),
+                relax.transform.AnnotateTIROpPattern(),
+                relax.transform.FuseOps(),
+                relax.transform.FuseTIR(),
+                dlight.ApplyDefaultSchedule(*rules),
+            )
+            return tvm.transform.Sequential(passes)(mod)
+
+
+class _Kernels:
+    """The kernels of workloads, each made once."""
+
+    def __init__(self, target: Any, db: str | Path | None) -> None:
+        self._target = target
+        self._db = db
+        self._made: dict[Workload, Any] = {}
+
+    def of(self, spec: Workload) -> Any | None:
+        """The kernel of ``spec``; None: there can be none, which is logged."""
+        if spec not in self._made:
+            try:
+                self._made[spec] = self._scheduled(spec)
+            except PipelinerError as err:
+                _log.info("no kernel for %s: %s", spec.name, err)
+                self._made[spec] = None
+        return self._made[spec]
+
+    def legaliser(self, make: Callable[[Any], Workload]) -> Callable[[Any, Any], Any]:
+        """What ``LegalizeOps`` does with a call: ours where ``make`` finds a workload."""
+
+        def legalise(builder: Any, call: Any) -> Any:
+            try:
+                spec = make(call)
+            except PipelinerError as err:
+                _log.info("leave %s to TVM: %s", call.op.name, err)
+            else:
+                function = self.of(spec)
+                if function is not None:
+                    where = builder.add_func(function, spec.name)
+                    return relax.call_tir(where, list(call.args), call.ty)
+            return call.op.get_attr("FLegalize")(builder, call)
+
+        return legalise
+
+    def _scheduled(self, spec: Workload) -> Any:
+        """The workload's function, pipelined, and marked so that TVM leaves it alone."""
+        choice = recorded(spec, self._target, NOTHING_ASKED, self._db)
+        function = only_function(as_module(choice.candidate.function(spec)))
+        request = choice.candidate.request
+        options = {one.name: getattr(request, one.name) for one in dataclasses.fields(request)}
+        done = only_function(SoftwarePipeline(**options)(as_module(function)))
+        marked = with_reason(done, choice.why).with_attr(IS_SCHEDULED, 1)
+        return marked.with_attr(_OP_PATTERN, _OPAQUE).without_attr("global_symbol")
+
+
+def _taken(function: Any, kernels: _Kernels) -> dict[Any, Fused]:
+    """By the call that each takes the place of: of every chain, the longest that has a kernel."""
+    found: dict[Any, Fused] = {}
+    for candidates in chains(function):
+        taken = next((one for one in candidates if kernels.of(one.spec) is not None), None)
+        if taken is not None:
+            found[taken.last] = taken
+    return found
+
+
+@relax.expr_functor.mutator
+class _Fuser(relax.PyExprMutator):
+    """Puts kernels in the place of chains."""
+
+    def __init__(self, mod: Any, taken: dict[Any, Fused], kernels: _Kernels) -> None:
+        super().__init__(mod)
+        self._mod = mod
+        self._taken = taken
+        self._kernels = kernels
+
+    def of(self, where: Any) -> Any:
+        """The module, with the function ``where`` rewritten."""
+        if not self._taken:
+            return self._mod
+        self.builder_.update_func(where, self.visit_expr(self._mod[where]))
+        return self.builder_.get()
+
+    def visit_call_(self, call: Any) -> Any:
+        taken = self._taken.get(call)
+        if taken is None:
+            return super().visit_call_(call)
+        where = self.builder_.add_func(self._kernels.of(taken.spec), taken.spec.name)
+        operands = [self.visit_expr(one) for one in taken.head.args]
+        reading = [step for step in taken.spec.epilogue if step in READING]
+        for step, one in zip(reading, taken.extras, strict=True):
+            extra = self.visit_expr(one)
+            operands.append(extra if step == RESIDUAL else self._by_channel(extra))
+        return relax.call_tir(where, operands, call.ty)
+
+    def _by_channel(self, values: Any) -> Any:
+        """``values`` without its leading axes of one element each."""
+        if values.ty.ndim == 1:
+            return values
+        array = array_of(values)
+        if array is not None:
+            return constant(array.reshape(-1))
+        return self.builder_.emit(relax.op.reshape(values, [values.ty.shape.values[-1]]))
