@@ -97,9 +97,7 @@ def _read(text: str) -> KernelPlan:
         raise PlanError("plan.deep") from err
     version = data.pop("version", None) if isinstance(data, dict) else None
     if type(version) is not int or version not in READ_VERSIONS:
-        raise PlanError(
-            "plan.version", version=PLAN_VERSION, readable=READ_VERSIONS, found=repr(version)
-        )
+        raise PlanError("plan.version", version=PLAN_VERSION, found=repr(version))
     data = data if version == PLAN_VERSION else translated(data)
     plan: KernelPlan = decode(KernelPlan, data, "plan")
     return plan

@@ -7,7 +7,7 @@ from typing import Final
 SENTENCES: Final = {
     "plan.no_json": "cannot read plan: it is no JSON ({why})",
     "plan.deep": "cannot read plan: its lists or objects nest too deep",
-    "plan.version": "cannot read plan: expected an object of version {readable:or}, not {found}",
+    "plan.version": "cannot read plan: expected version {version} or the one before, not {found}",
     "plan.choice": "cannot read plan: expected one of {choices} at {where}, not {value}",
     "plan.type": "cannot read plan: expected {expected} at {where}, not {value}",
     "plan.unknown_field": "cannot read plan: unknown field '{name}' at {where}",
