@@ -247,11 +247,11 @@ def test_a_failure_has_no_kernel(db):
 def test_with_the_real_compiler_and_the_emulator(db):
     """A process is given the schedule, not the function that made it, which may be a closure."""
 
-    def turned(rows=[4, 2]):  # noqa: B006
+    def doubled(rows=[4, 2]):  # noqa: B006
         return reversing(rows)
 
     fake = ByKnobs(by_rows)
-    found = tune(turned, TARGET, db=db, jobs=2, trials=2, verify=True, measurers=[fake])
+    found = tune(doubled, TARGET, db=db, jobs=2, trials=2, verify=True, measurers=[fake])
     with Records(db) as records:
         kept = records.find()
     assert (found.done, [one.failure for one in kept]) == (2, ["", ""])
