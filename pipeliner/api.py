@@ -71,6 +71,9 @@ def pipeline(
     operand
         Where wgmma reads its first operand: ``shared`` memory, or ``registers``, to which each warp
         loads its rows.
+    in_flight
+        How many steps' wgmma is still in flight in the next one, where the threads that multiply
+        also copy: 0 or 1. ``"auto"``: 1 where that is predicted to be faster.
     accumulate
         How products of fp8 are summed, of which Hopper's tensor cores cut off what is below some 14
         bits of the sum. ``fast`` (the default): by them alone. ``promoted``: CUDA cores add

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from ..cost.descriptor import Depth, Work
-from ..cost.predict import Prediction, predict, why_in_flight
+from ..cost.descriptor import Depth, Work, least
+from ..cost.predict import CROSS_STEP_DEPTH, Prediction, predict, why_in_flight
 from ..diagnostics import Reason, Value
 from ..errors import PlanError
 from ..machine import Machine
@@ -99,19 +99,27 @@ class DepthAxis:
     What chooses a depth, shows depths or tries other ones reads this list.
     """
 
-    def __init__(self, work: Work, machine: Machine, most: int = MAX_DEPTH) -> None:
-        """The depths of ``work``, ``most`` slots at most."""
+    def __init__(
+        self, work: Work, machine: Machine, most: int = MAX_DEPTH, in_flight: int | None = None
+    ) -> None:
+        """The depths of ``work``, ``most`` slots at most; ``in_flight``: as asked for."""
         self.work = work
         self.machine = machine
         self.most = most
+        self.in_flight = in_flight
         self._known: dict[object, Prediction | None] = {}
 
     def at(self, depth: Depth) -> Prediction | None:
         """The prediction of rings of ``depth`` slots; None: a CTA does not fit an SM."""
         key = depth if isinstance(depth, int) else tuple(depth.items())
         if key not in self._known:
-            self._known[key] = predict(self.work, self.machine, depth)
+            self._known[key] = self._predicted(depth)
         return self._known[key]
+
+    def _predicted(self, depth: Depth) -> Prediction | None:
+        if self.in_flight and least(depth) < CROSS_STEP_DEPTH:
+            return None
+        return predict(self.work, self.machine, depth, self.in_flight)
 
     @cached_property
     def fitting(self) -> tuple[Prediction, ...]:
@@ -157,7 +165,10 @@ def choose_depth(axis: DepthAxis) -> DepthChoice | Reason:
 
 
 def no_fit(axis: DepthAxis) -> Reason:
-    """Why not even one slot fits."""
+    """Why not even one slot fits, or the fewest with which wgmma stays in flight as asked for."""
+    if axis.in_flight:
+        least, smem = CROSS_STEP_DEPTH, axis.work.smem(CROSS_STEP_DEPTH)
+        return Reason("in_flight.no_fit", least=least, smem=smem, machine=axis.machine.name)
     return Reason(
         "depth.no_fit",
         smem=axis.work.smem(1),
@@ -215,6 +226,8 @@ def check_depth(buffers: str, depth: Depth, axis: DepthAxis) -> Prediction:
     if needs > machine.smem_per_cta:
         room: dict[str, Value] = {"machine": machine.name, "most": machine.smem_per_cta}
         raise PlanError("depth.smem", given=given, smem=needs, **room)
+    if axis.in_flight and least(depth) < CROSS_STEP_DEPTH:
+        raise PlanError("in_flight.depth", least=CROSS_STEP_DEPTH, depth=least(depth))
     prediction = axis.at(depth)
     if prediction is None:
         raise PlanError(
@@ -251,6 +264,8 @@ def depth_reasons(best: Prediction, axis: DepthAxis, most: int) -> tuple[Reason,
         reasons.append(Reason("depth.less", cycles=less.step, change=change(less, best)))
     reasons.append(_one_more(best, axis, most))
     flying = why_in_flight(best, axis.machine)
+    if axis.in_flight is not None:
+        flying = Reason("in_flight.asked", steps=axis.in_flight)
     return (*reasons, flying) if flying else tuple(reasons)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..cost.descriptor import Work
+from ..cost.timing import matmuls_of
 from ..cost.work import work_of
 from ..diagnostics import Reason, replaced
 from ..errors import PlanError, TargetError
@@ -134,7 +135,24 @@ def _loop_work(
             consumer_groups=consumer_groups(request.consumers) if have_producer(plans) else 1,
         ),
     )
-    return LoopWork(loop, plans, DepthAxis(work, machine, most_slots(loop, plans)))
+    most_depth = most_slots(loop, plans)
+    return LoopWork(
+        loop, plans, DepthAxis(work, machine, most_depth, _in_flight(work, found, matmuls, request))
+    )
+
+
+def _in_flight(
+    work: Work, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], request: Request
+) -> int | None:
+    """How many steps' wgmma shall stay in flight; None: as is predicted to be faster.
+
+    PlanError: none can, in a loop that multiplies.
+    """
+    if request.in_flight == "auto":
+        return None
+    if request.in_flight and any(matmuls_of(loop, matmuls)) and not work.wgmma.crosses_steps:
+        raise PlanError("in_flight.cannot", loop=loop.name)
+    return request.in_flight if work.wgmma.crosses_steps else None
 
 
 def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:

@@ -42,6 +42,7 @@ Pair: TypeAlias = "tuple[int, int]"
 RolesAsked: TypeAlias = "int | Auto"
 PdlAsked: TypeAlias = "bool | Auto"
 ClusterAsked: TypeAlias = "int | Auto"
+InFlightAsked: TypeAlias = "int | Auto"
 OperandAsked: TypeAlias = "Auto | OperandSource"
 AccumulateAsked: TypeAlias = "Auto | Accumulate"
 Instruction: TypeAlias = Literal["auto", "simt", "mma", "wgmma"]
@@ -49,6 +50,7 @@ Instruction: TypeAlias = Literal["auto", "simt", "mma", "wgmma"]
 MECHANISMS: Final = (AUTO, *get_args(Mechanism))
 INSTRUCTIONS: Final = get_args(Instruction)
 CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
+IN_FLIGHT: Final = (0, 1)
 CONSUMERS: Final = (AUTO, *get_args(Consumers))
 EPILOGUES: Final = (AUTO, *get_args(Epilogue))
 STORES: Final = (AUTO, *get_args(StoreMechanism))
@@ -57,6 +59,11 @@ STORES: Final = (AUTO, *get_args(StoreMechanism))
 def _check_cluster(name: str, cluster: object) -> None:
     if cluster != AUTO and (type(cluster) is not int or cluster not in CLUSTERS):
         raise PlanError("request.cluster", choices=CLUSTERS, value=repr(cluster))
+
+
+def _check_in_flight(name: str, steps: object) -> None:
+    if steps != AUTO and (type(steps) is not int or steps not in IN_FLIGHT):
+        raise PlanError("request.in_flight", choices=IN_FLIGHT, value=repr(steps))
 
 
 def _check_plan(name: str, plan: object) -> None:
@@ -121,6 +128,12 @@ class Request:
     operand: OperandAsked = field(
         default=AUTO,
         metadata=one_of((AUTO, *get_args(OperandSource)), "where wgmma reads its first operand"),
+    )
+    in_flight: InFlightAsked = field(
+        default=AUTO,
+        metadata=number(
+            _check_in_flight, "steps whose wgmma is still in flight in the next", "auto, 0, 1"
+        ),
     )
     accumulate: AccumulateAsked = field(
         default=AUTO,
@@ -198,6 +211,7 @@ class OptionsBesideDepth(TypedDict, total=False):
     pdl: PdlAsked
     reduction: Auto | Reduction
     operand: OperandAsked
+    in_flight: InFlightAsked
     accumulate: AccumulateAsked
     plan: KernelPlan | None
 

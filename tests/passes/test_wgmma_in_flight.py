@@ -29,7 +29,6 @@ from .wgmma_loops import (
     DONE,
     GEMM,
     MMA,
-    keep_in_flight,
     pipelined,
     planned,
     step_of,
@@ -39,11 +38,6 @@ from .wgmma_loops import (
 STAYS = Reason("schedule.wgmma_in_flight", steps=1, refilled=2)
 TILES = ("late", "early", "random"), ("lockstep", "round-robin", "reversed", "random")
 EPILOGUES = ("rolled", "clamped", "peeled")
-
-
-@pytest.fixture(autouse=True)
-def as_many_in_flight_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_in_flight(monkeypatch)
 
 
 @pytest.mark.parametrize("depth", [4, 5, 6])
@@ -73,22 +67,41 @@ def test_with_fewer_slots_none_does(depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gemm", "options"),
+    ("gemm", "options", "code"),
     [
-        (GEMM, {"operand": "registers"}),
-        (Gemm(128, 64, 768, dtype="float8_e4m3fn", out="float32"), {"accumulate": "promoted"}),
-        (Gemm(128, 64, 384, weights="int8"), {}),
-        (GEMM, {"depth": {"A_shared": 3, "B_shared": 4}}),
+        (GEMM, {"operand": "registers"}, "in_flight.cannot"),
+        (
+            Gemm(128, 64, 768, dtype="float8_e4m3fn", out="float32"),
+            {"accumulate": "promoted"},
+            "in_flight.cannot",
+        ),
+        (Gemm(128, 64, 384, weights="int8"), {}, "in_flight.cannot"),
+        (GEMM, {"depth": {"A_shared": 3, "B_shared": 4}}, "in_flight.depth"),
     ],
     ids=str,
 )
-def test_what_waits_within_a_step_stays_in_none(gemm: Gemm, options: dict[str, Any]) -> None:
+def test_what_waits_within_a_step_stays_in_none(
+    gemm: Gemm, options: dict[str, Any], code: str
+) -> None:
     asked = {"depth": 4, "mechanism": "cp_async", **options}
     tile = GemmTile(128, 64, 128 if "float8" in gemm.dtype else 64)
     schedule = schedule_gemm(gemm, tile)
     plan = pipeliner.plan_of(pipeliner.pipeline(schedule, "h100", instruction="wgmma", **asked))
     assert plan.matmuls[0].in_flight == 0
     assert STAYS not in plan.loops[0].reasons
+    with refused(code):
+        pipeliner.pipeline(schedule, "h100", instruction="wgmma", in_flight=1, **asked)
+
+
+def test_what_is_asked_for_stays_or_does_not() -> None:
+    """Whatever is predicted to be faster; the plan says that it was asked for."""
+    for steps in (0, 1):
+        plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4, in_flight=steps))
+        assert plan.matmuls[0].in_flight == steps
+        assert Reason("in_flight.asked", steps=steps) in plan.loops[0].reasons
+    with refused("in_flight.no_fit"):
+        schedule = schedule_gemm(Gemm(256, 256, 512), GemmTile(128, 256, 128))
+        pipeliner.pipeline(schedule, "h100", instruction="wgmma", mechanism="cp_async", in_flight=1)
 
 
 @pytest.mark.part(9)
@@ -113,6 +126,7 @@ def test_one_in_flight_is_right_for_every_trip_count(dtype: str, depth: int, epi
             mechanism="cp_async",
             depth=depth,
             epilogue=epilogue,
+            in_flight=1,
         )
         assert kernel.plan.matmuls[0].in_flight == 1
         assert kernel.plan.sync.barriers_in_steady <= 1
@@ -136,7 +150,7 @@ def test_one_in_flight_under_a_convolution(
     named = pipeliner.plan_of(pipeliner.pipeline(schedule, "h100", **asked)).loops[0].rings
     rings = [ring.buffer for ring in named if ring.scope == "shared"]
     per_ring = dict(zip(rings, depths, strict=True))
-    kernel = pipeliner.build(schedule, "h100", depth=per_ring, **asked)
+    kernel = pipeliner.build(schedule, "h100", depth=per_ring, in_flight=1, **asked)
     assert kernel.plan.matmuls[0].in_flight == 1
     assert kernel.plan.sync.barriers_in_steady == 1
     verdict = verify_workload(kernel, conv, **modes_of((depths, epilogue)))
@@ -151,7 +165,7 @@ def test_one_in_flight_where_a_run_tells_the_trip_count(tiles: int, epilogue: st
     """Alone, and in a loop over tiles, which refills the slots that the one before it has read."""
     func = counted() if tiles == 1 else counted_tiles()
     asked = {"instruction": "wgmma", "mechanism": "cp_async", "epilogue": epilogue}
-    kernel = pipeliner.build(func, "h100", depth=4, **asked)
+    kernel = pipeliner.build(func, "h100", depth=4, in_flight=1, **asked)
     assert kernel.plan.matmuls[0].in_flight == 1
     rng = np.random.default_rng(0)
     rows = tiles * ROWS

@@ -23,17 +23,11 @@ from .wgmma_loops import (
     DONE,
     GEMM,
     MMA,
-    keep_in_flight,
     order_of,
     pipelined,
     planned,
     step_of,
 )
-
-
-@pytest.fixture(autouse=True)
-def as_many_in_flight_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_in_flight(monkeypatch)
 
 
 @pytest.mark.parametrize("depth", [3, 4])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from typing import Any
 
-import pytest
 from tvm import tirx
 
 import pipeliner
-from pipeliner.cost.descriptor import least
 from pipeliner.cost.predict import CROSS_STEP_DEPTH
 from pipeliner.passes.ir import nodes as ir
 from pipeliner.plan import KernelPlan
@@ -19,8 +16,6 @@ from pipeliner.schedules.workloads import Gemm
 from pipeliner.values.origin import PHASE
 
 from .tiles import calls
-
-predict_module = importlib.import_module("pipeliner.cost.predict")
 
 GEMM = Gemm(128, 64, 384)
 COPIES = ["A_shared", "B_shared"]
@@ -36,23 +31,13 @@ KNOWN = {
 """What orders or moves anything in a step, by what the names of operators hold."""
 
 
-def keep_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With four slots one stays in flight where it may, whatever that is predicted to save."""
-    predicted = predict_module._predicted
-
-    def liked(work: Any, machine: Any, depth: Any, in_flight: int) -> Any:
-        found = predicted(work, machine, depth, in_flight)
-        return found and found._replace(us=found.us / (1 + in_flight))
-
-    def may_stay(work: Any, machine: Any, depth: Any) -> bool:
-        return work.wgmma.crosses_steps and least(depth) >= CROSS_STEP_DEPTH
-
-    monkeypatch.setattr(predict_module, "_predicted", liked)
-    monkeypatch.setattr(predict_module, "_may_stay", may_stay)
-
-
 def pipelined(gemm: Gemm = GEMM, **options: Any) -> Any:
+    """A kernel in which a wgmma stays in flight where it may."""
     schedule = schedule_gemm(gemm, GemmTile(128, 64, 64))
+    depth = options.get("depth", 0)
+    slots = min(depth.values()) if isinstance(depth, dict) else depth
+    if slots >= CROSS_STEP_DEPTH and options.get("operand") != "registers":
+        options.setdefault("in_flight", 1)
     return pipeliner.pipeline(schedule, "h100", instruction="wgmma", **options)
 
 

@@ -87,6 +87,18 @@ SENTENCES: Final = {
         "from L2, where all CTAs find it: R = {response:.0f} cycles, ceil(R / II) = {law}"
     ),
     # Steps of wgmma in flight
+    "in_flight.asked": "steps whose wgmma stays in flight in the next: {steps}, as asked for",
+    "in_flight.cannot": (
+        "no wgmma of loop '{loop}' can stay in flight across steps: for that its threads copy by "
+        "cp.async or TMA, and one wgmma with both operands in shared memory multiplies a step"
+    ),
+    "in_flight.depth": (
+        "wgmma stays in flight across steps with {least} slots or more, not with {depth}"
+    ),
+    "in_flight.no_fit": (
+        "wgmma stays in flight across steps with {least} slots or more, which take {smem} bytes of "
+        "shared memory and do not fit an SM of {machine}"
+    ),
     "in_flight.ctas": (
         "each step waits for its wgmma: with {slots} slots an SM has more than one CTA"
     ),
