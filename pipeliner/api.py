@@ -13,7 +13,7 @@ from .kernel.refined import refined
 from .passes.ir.marks import is_marked
 from .plan.request import Options, Request, asked
 from .records.candidate import default_candidate, is_workload
-from .records.functions import Workload, function_workload
+from .records.functions import AnyWorkload, function_workload
 from .records.recorded import recorded, with_reason
 from .targets import cuda_target
 
@@ -143,7 +143,9 @@ def _refined(func: Any, target: Any, db: str | Path | None, request: Request) ->
     return refined(func, given, request)
 
 
-def _build_workload(spec: Workload, target: Any, request: Request, db: str | Path | None) -> Kernel:
+def _build_workload(
+    spec: AnyWorkload, target: Any, request: Request, db: str | Path | None
+) -> Kernel:
     given = cuda_target(target)
     choice = recorded(spec, given, request, db)
     original = only_function(as_module(choice.candidate.function(spec)))

@@ -19,7 +19,7 @@ from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
 from ..plan.request import Request
 from ..records.candidate import NOTHING_ASKED
-from ..records.functions import FunctionWorkload, Workload
+from ..records.functions import AnyWorkload, FunctionWorkload
 from ..schedules import (
     Conv,
     ConvTile,
@@ -80,7 +80,7 @@ class LabelledWorkload:
 
     label: str
     kind: str
-    spec: Workload
+    spec: AnyWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Variant:
     peer: str = ""
     only: str = ""
 
-    def spec(self, workload: LabelledWorkload) -> Workload:
+    def spec(self, workload: LabelledWorkload) -> AnyWorkload:
         """The workload as this variant has it; of another type, with that type's own results."""
         if isinstance(workload.spec, FunctionWorkload):
             if self.changes or self.tile is not None or self.peer:

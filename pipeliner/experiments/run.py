@@ -40,7 +40,7 @@ from ..records.candidate import (
     versions_key,
     workload_key,
 )
-from ..records.functions import FunctionWorkload, Workload
+from ..records.functions import AnyWorkload, FunctionWorkload
 from ..schedules import GemmTile
 from ..tuning import on_gpus, records_path
 from .file import Experiment, LabelledWorkload, Variant
@@ -63,7 +63,7 @@ class Step:
 
     workload: LabelledWorkload
     variant: Variant
-    spec: Workload
+    spec: AnyWorkload
     candidate: Candidate | None = None
     failure: Why = ""
 

@@ -26,7 +26,7 @@ from ..kernel.building import build_with
 from ..kernel.compiled import Kernel
 from ..passes.ir.marks import is_marked
 from ..records.candidate import Candidate
-from ..records.functions import Workload
+from ..records.functions import AnyWorkload
 from ..toolchain import nvcc
 from ..toolchain.machine_code import LoopCode, longest_loop
 from ..workers import Pool
@@ -69,7 +69,7 @@ class Recipe(ABC):
 class CandidateKernel(Recipe):
     """The kernel of a candidate; ``verify``: the emulator runs it on smaller extents first."""
 
-    spec: Workload
+    spec: AnyWorkload
     candidate: Candidate
     target: Any
     verify: bool = False
@@ -162,7 +162,7 @@ class Compiler(Builder):
         super().__init__(jobs, disassemble=disassemble)
         self._target, self._verify = target, verify
 
-    def compile(self, spec: Workload, candidate: Candidate) -> BuiltCandidate:
+    def compile(self, spec: AnyWorkload, candidate: Candidate) -> BuiltCandidate:
         """The candidate's kernel, or why there is none; whatever happens, nothing is raised."""
         made = self.build(CandidateKernel(spec, candidate, self._target, self._verify))
         failure = made.failure and Reason("measure.not_compiled", why=made.failure)

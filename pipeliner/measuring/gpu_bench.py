@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..records.functions import Workload
+from ..records.functions import AnyWorkload
 from .conditions import require_gpu
 from .contenders import Contender, Runner
 from .operands import operands_of
@@ -37,7 +37,7 @@ class GpuBench:
     TargetError without a GPU, ToolError without PyTorch; whatever PyTorch raises.
     """
 
-    def __init__(self, spec: Workload) -> None:
+    def __init__(self, spec: AnyWorkload) -> None:
         self.spec = spec
         self._torch = require_gpu()
         self._operands = operands_of(self._torch, spec)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..diagnostics import Why
 from ..records.candidate import Candidate
-from ..records.functions import Workload
+from ..records.functions import AnyWorkload
 from .compiling import BuiltCandidate
 
 
@@ -71,7 +71,7 @@ class Compiles(Protocol):
     def start(self) -> None:
         """Get ready, without waiting for it."""
 
-    def compile(self, spec: Workload, candidate: Candidate) -> BuiltCandidate:
+    def compile(self, spec: AnyWorkload, candidate: Candidate) -> BuiltCandidate:
         """The candidate's kernel, or why there is none."""
 
     def end(self) -> None:

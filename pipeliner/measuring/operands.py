@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..kernel.compiled import Kernel
-from ..records.functions import FunctionWorkload, Workload
+from ..records.functions import AnyWorkload, FunctionWorkload
 from ..schedules.workloads import Spec
 from ..verification.arrays import Array
 from ..verification.magnitudes import source_rule
@@ -37,7 +37,7 @@ class GpuOperands(Protocol):
         ...
 
 
-def operands_of(torch: Any, workload: Workload) -> GpuOperands:
+def operands_of(torch: Any, workload: AnyWorkload) -> GpuOperands:
     """GpuOperands of one of our workloads, or of a function of the user's."""
     if isinstance(workload, FunctionWorkload):
         return _of_function(torch, workload)

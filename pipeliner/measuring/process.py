@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ..diagnostics import Reason, Why
 from ..errors import ToolError
-from ..records.functions import FunctionWorkload, Workload
+from ..records.functions import AnyWorkload, FunctionWorkload
 from ..targets import gpu_arch
 from ..values.failure import why
 from ..workers import Worker
@@ -49,7 +49,7 @@ SECONDS: Final = 30.0
 class Open:
     """Work on ``spec`` from now on, and forget what was tried."""
 
-    spec: Workload
+    spec: AnyWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class GpuMeasurer(Measurer):
         named = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
         self._worker = Worker(make or Answers, named)
         self._rounds = rounds
-        self._ready_for: Workload | None = None
+        self._ready_for: AnyWorkload | None = None
 
     def __enter__(self) -> GpuMeasurer:
         return self
@@ -154,7 +154,7 @@ class Answers:
             return self._measured(entries, question.rounds)
         return self._beside(question)
 
-    def _open(self, spec: Workload) -> None:
+    def _open(self, spec: AnyWorkload) -> None:
         self._bench = self._incumbent = None  # for its memory
         self._tried = []
         self._bench = GpuBench(spec)
@@ -212,6 +212,6 @@ class Answers:
         return self._bench
 
 
-def _out(workload: Workload) -> str:
+def _out(workload: AnyWorkload) -> str:
     """The type that its kernels write; a function has its own places to write to."""
     return "" if isinstance(workload, FunctionWorkload) else workload.out

@@ -8,7 +8,7 @@ from ..diagnostics import Reason
 from ..errors import EmulatorError
 from ..kernel.compiled import Kernel
 from ..records.candidate import Candidate
-from ..records.functions import FunctionWorkload, Knobs, Workload
+from ..records.functions import AnyWorkload, FunctionWorkload, Knobs
 from ..verification.shrunk import shrunk
 from ..verification.verdict import verify, verify_workload
 
@@ -16,7 +16,7 @@ TIMINGS: Final = ("late", "random")
 ORDERS: Final = ("lockstep", "random")
 
 
-def vet(spec: Workload, candidate: Candidate, kernel: Kernel) -> None:
+def vet(spec: AnyWorkload, candidate: Candidate, kernel: Kernel) -> None:
     """EmulatorError where ``kernel``, of the candidate, races or is wrong on smaller extents.
 
     A function of the user's has its own extents: some of its CTAs are run.

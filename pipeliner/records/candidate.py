@@ -32,7 +32,7 @@ from ..space.ranking import choose
 from ..toolchain import nvcc
 from ..values.failure import why
 from ..values.released import recorded_request, recorded_tile
-from .functions import FunctionWorkload, Knobs, Workload, is_function
+from .functions import AnyWorkload, FunctionWorkload, Knobs, is_function
 
 NOTHING_ASKED: Final = Request()
 
@@ -53,7 +53,7 @@ class Candidate:
     tile: Tile | Knobs
     request: Request = NOTHING_ASKED
 
-    def function(self, spec: Workload) -> Any:
+    def function(self, spec: AnyWorkload) -> Any:
         """The workload, scheduled; WorkloadError: the tile is another kind's."""
         if isinstance(spec, FunctionWorkload):
             return spec.function()
@@ -99,7 +99,9 @@ def describe(candidate: Candidate) -> tuple[str, str]:
     return ", ".join(["x".join(extents)] * bool(extents) + sizes), ", ".join(asked) or "-"
 
 
-def default_candidate(spec: Workload, target: Any, request: Request = NOTHING_ASKED) -> Candidate:
+def default_candidate(
+    spec: AnyWorkload, target: Any, request: Request = NOTHING_ASKED
+) -> Candidate:
     """What is taken where nothing was measured: the model's choice of a tile for ``request``."""
     if isinstance(spec, FunctionWorkload):
         return Candidate(Knobs(), request)
@@ -113,7 +115,7 @@ def is_workload(value: Any) -> bool:
     return isinstance(value, tuple(_WORKLOADS.values()))
 
 
-def workload_key(spec: Workload) -> str:
+def workload_key(spec: AnyWorkload) -> str:
     """The text by which records know a workload; ``workload_of`` reads it.
 
     A field at its default is left out: one that a later version adds changes no key.

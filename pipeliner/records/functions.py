@@ -76,7 +76,7 @@ class FunctionWorkload:
         return shapes_of(self.source())
 
 
-Workload: TypeAlias = "Spec | FunctionWorkload"
+AnyWorkload: TypeAlias = "Spec | FunctionWorkload"
 """What is tuned and measured: one of ours, or a function of the user's."""
 
 

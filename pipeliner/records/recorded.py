@@ -20,7 +20,7 @@ from .candidate import (
     versions_key,
     workload_key,
 )
-from .functions import Workload
+from .functions import AnyWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Choice:
     why: Why = ""
 
 
-def recorded(spec: Workload, target: Any, request: Request, db: str | Path | None) -> Choice:
+def recorded(spec: AnyWorkload, target: Any, request: Request, db: str | Path | None) -> Choice:
     """The candidate to build for ``spec``.
 
     ``db``: the file of records; None: what PIPELINER_DB names, if anything. What is requested is

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from ..errors import WorkloadError
 from ..kernel.building import build_with, target_for
@@ -21,9 +20,10 @@ from ..records.candidate import (
 )
 from ..targets import gpu
 from .settings import KnobValues, knobs_of, name_of, subject_of
-from .tuner import TRIALS, Tuned, records_path, tune
+from .tuner import TRIALS, Tuned, TuneOptions, records_path, tune
 
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def autotune(
@@ -31,10 +31,8 @@ def autotune(
     key: Sequence[str] = (),
     space: KnobValues | None = None,
     target: Any = None,
-    trials: int = TRIALS,
-    db: str | Path | None = None,
-    **options: Any,
-) -> Callable[[Callable[P, Any]], Autotuned[P]]:
+    **options: Unpack[TuneOptions],
+) -> Callable[[Callable[..., Any]], Autotuned]:
     """Make a function of knobs one of kernels: called, it returns the fastest that is found.
 
         @pipeliner.autotune(key=["m", "n", "k"], space={"tile": TILES, "depth": [2, 3, 4]})
@@ -48,7 +46,7 @@ def autotune(
     key
         Parameters whose values are tuned for, each combination by itself; default: all but the
         knobs. A call that differs in others takes what was found for the first.
-    space, target, trials, db, options
+    space, target, options
         As for ``tune``. What the records ``db`` have is not measured again, and needs no GPU.
 
     Raises
@@ -57,29 +55,27 @@ def autotune(
         There is no knob, or ``key`` or ``space`` names no parameter.
     """
 
-    def made(function: Callable[P, Any]) -> Autotuned[P]:
-        return Autotuned(function, key, space or {}, target, trials, db, options)
+    def made(function: Callable[..., Any]) -> Autotuned:
+        return Autotuned(function, key, space or {}, target, options)
 
     return made
 
 
-class Autotuned(Generic[P]):
+class Autotuned:
     """A function of knobs, and the kernels that it has been tuned to; see ``autotune``."""
 
     def __init__(
         self,
-        function: Callable[P, Any],
+        function: Callable[..., Any],
         key: Sequence[str],
         space: KnobValues,
         target: Any,
-        trials: int,
-        db: str | Path | None,
-        options: dict[str, Any],
+        options: TuneOptions,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.space = dict(space)
-        self._target, self._trials, self._db, self._options = target, trials, db, options
+        self._target, self._options = target, options
         signature = inspect.signature(function)
         lists = [one.name for one in signature.parameters.values() if isinstance(one.default, list)]
         knobs = {name for name in signature.parameters if name in self.space} | set(lists)
@@ -100,7 +96,7 @@ class Autotuned(Generic[P]):
         self._found: dict[tuple[Any, ...], Candidate] = {}
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Kernel:
+    def __call__(self, *args: Any, **kwargs: Any) -> Kernel:
         """The fastest kernel for these arguments; raises what ``tune`` raises."""
         given = self.given(*args, **kwargs)
         called = tuple(map(_hashable, given.values()))
@@ -111,7 +107,7 @@ class Autotuned(Generic[P]):
             self._kernels[called] = build_with(function, target, chosen.request)
         return self._kernels[called]
 
-    def tune(self, *args: P.args, **kwargs: P.kwargs) -> Tuned:
+    def tune(self, *args: Any, **kwargs: Any) -> Tuned:
         """Tune for these arguments, whatever was found before; what is recorded counts."""
         return self._tuned(self.given(*args, **kwargs))
 
@@ -121,14 +117,12 @@ class Autotuned(Generic[P]):
             self._target,
             space=self.space,
             given=given,
-            trials=self._trials,
-            db=self._db,
             **self._options,
         )
         self._found[self._key_of(given)] = found.candidate
         return found
 
-    def given(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+    def given(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The parameters that are no knobs, by name; TypeError: they do not fit."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -146,7 +140,7 @@ class Autotuned(Generic[P]):
 
     def _recorded(self, given: dict[str, Any]) -> Candidate | None:
         """The fastest that the records have; None: more is to be tried, and there is a GPU."""
-        path = records_path(self._db)
+        path, trials = records_path(self._options.get("db")), self._options.get("trials", TRIALS)
         if not path.exists():
             return None
         target = target_for(self._target, NOTHING_ASKED)
@@ -155,15 +149,14 @@ class Autotuned(Generic[P]):
             key = (workload_key(workload), machine_key(target), versions_key())
             best = records.best(*key)
             tried = {one.candidate for one in records.find(*key, plans=False)}
-        if best is None or (len(tried) < self._trials and gpu() is not None):
+        if best is None or (len(tried) < trials and gpu() is not None):
             return None
         return Candidate.from_json(best.candidate)
 
     def _made(self, given: dict[str, Any], chosen: Candidate) -> Any:
         """The schedule of what was chosen, for these parameters."""
         values = getattr(chosen.tile, "values", ())
-        make: Callable[..., Any] = self.function
-        return make(**given, **dict(values))
+        return self.function(**given, **dict(values))
 
     def _key_of(self, given: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(_hashable(given[name]) for name in self._key)

@@ -19,7 +19,7 @@ from ..mechanisms.table import have_producer, moved_by
 from ..plan import KernelPlan
 from ..plan.request import Request
 from ..records.candidate import NOTHING_ASKED, Candidate, default_candidate
-from ..records.functions import FunctionWorkload, Knobs, Workload
+from ..records.functions import AnyWorkload, FunctionWorkload, Knobs
 from ..schedules.workloads import Spec
 from ..space.neighbours import crossed, depth_of, neighbours
 from ..space.ranking import Ranking, choose
@@ -33,7 +33,7 @@ VARIED: Final = 4
 class TuningSubject(ABC):
     """A workload, and the candidates that there are of it."""
 
-    workload: Workload
+    workload: AnyWorkload
 
     @abstractmethod
     def first(self) -> Candidate:
@@ -47,7 +47,7 @@ class TuningSubject(ABC):
         """Every candidate that is predicted to be another kernel, the fastest first."""
         return sorted(self.points(), key=_by_prediction)
 
-    def given(self, candidate: Candidate) -> Workload:
+    def given(self, candidate: Candidate) -> AnyWorkload:
         """The workload as a compiler is given it, with the schedule of ``candidate``."""
         return self.workload
 
@@ -57,7 +57,7 @@ class WorkloadSubject(TuningSubject):
 
     def __init__(self, spec: Spec, target: Any) -> None:
         spec.shapes()  # WorkloadError where an extent is open: nothing could be run
-        self.workload: Workload = spec
+        self.workload: AnyWorkload = spec
         self._spec, self._target, self._machine = spec, target, machine_for(target)
 
     def first(self) -> Candidate:
@@ -85,7 +85,7 @@ class FunctionSubject(TuningSubject):
         target: Any,
         requests: Sequence[Request] | None,
     ) -> None:
-        self.workload: Workload = workload
+        self.workload: AnyWorkload = workload
         self._function, self._made, self._requests = workload, dict(made), requests
         self._target, self._machine = target, machine_for(target)
         self._ranks = _ranks(list(made))
@@ -93,7 +93,7 @@ class FunctionSubject(TuningSubject):
     def first(self) -> Candidate:
         return Candidate(next(iter(self._made)), (self._requests or [NOTHING_ASKED])[0])
 
-    def given(self, candidate: Candidate) -> Workload:
+    def given(self, candidate: Candidate) -> AnyWorkload:
         assert isinstance(candidate.tile, Knobs)
         return self._function.with_schedule(self.function_of(candidate.tile))
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from .. import knobs
 from ..errors import RecordsError, TargetError, WorkloadError
@@ -27,7 +27,7 @@ from ..measuring import (
 )
 from ..records import Record, Records
 from ..records.candidate import NOTHING_ASKED, Candidate
-from ..records.functions import FunctionWorkload, Workload
+from ..records.functions import AnyWorkload, FunctionWorkload
 from ..targets import gpu_arch
 from .session import Progress, Session
 from .settings import KnobValues, subject_of
@@ -62,7 +62,7 @@ class Tuned:
         return Candidate.from_json(self.best.candidate)
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> AnyWorkload:
         """What was tuned."""
         return self.subject.workload
 
@@ -71,6 +71,20 @@ class Tuned:
         """The fastest kernel, built; WorkloadError: none ran."""
         function = self.candidate.function(self.subject.given(self.candidate))
         return build_with(function, self.target, self.candidate.request)
+
+
+class TuneOptions(TypedDict, total=False):
+    """How to tune: the keyword arguments of ``tune`` that say nothing of what is tuned."""
+
+    trials: int
+    seconds: float | None
+    db: str | Path | None
+    jobs: int | None
+    devices: Sequence[int]
+    verify: bool
+    say: Callable[[Progress], None]
+    measurers: Sequence[Measurer]
+    compiler: Compiles | None
 
 
 def tune(

@@ -181,9 +181,17 @@ def _print(found: Tuned) -> None:
     print(f"{title}: {best.us:.1f} us,{rate} predicted {best.predicted_us}")
     print(f"  {f'tile {tile}' if flops else tile or 'as it is'}; asked: {asked}")
     print(f"  {found.done} trials, {found.failed} of them failed, {found.seconds:.0f} s")
-    print(
-        f"  to build it: PIPELINER_DB={found.path}, or pipeliner.build(..., db={str(found.path)!r})"
-    )
+    print(f"  to build it: {_how_to_build(found)}")
+
+
+def _how_to_build(found: Tuned) -> str:
+    """In one line; what knobs made is built where they are."""
+    from ...records.functions import Knobs
+
+    tile = found.candidate.tile
+    if isinstance(tile, Knobs) and tile.values:
+        return f"pipeliner.tune(..., trials={found.done}, db={str(found.path)!r}).kernel"
+    return f"PIPELINER_DB={found.path}, or pipeliner.build(..., db={str(found.path)!r})"
 
 
 def _servers(args: argparse.Namespace) -> Sequence[Measurer]:
