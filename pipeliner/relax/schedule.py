@@ -21,6 +21,7 @@ from ..schedules.workloads.epilogue import READING, RESIDUAL
 from ..targets import cuda_target
 from .constants import array_of, constant
 from .epilogues import Fused, chains
+from .reductions import reduce_by_thread
 from .workloads import WORKLOADS, Workload
 
 IS_SCHEDULED: Final = "tirx.is_scheduled"
@@ -48,7 +49,12 @@ class Schedule:
     def transform_module(self, mod: Any, ctx: Any) -> Any:
         kernels = _Kernels(self._target, self._db)
         legalisers = {name: kernels.legaliser(make) for name, make in WORKLOADS.items()}
-        rules = (dlight.gpu.Matmul(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback())
+        rules = (
+            dlight.gpu.Matmul(),
+            reduce_by_thread,
+            dlight.gpu.GeneralReduction(),
+            dlight.gpu.Fallback(),
+        )
         with self._target:
             for where, function in mod.functions_items():
                 if isinstance(function, relax.Function):
