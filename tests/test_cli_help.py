@@ -102,6 +102,7 @@ def test_each_option_is_asked_for_by_its_flag() -> None:
         "pdl": ("off", False),
         "reduction": ("atomic", "atomic"),
         "operand": ("registers", "registers"),
+        "in_flight": ("1", 1),
         "accumulate": ("promoted", "promoted"),
     }
     assert [*said, "plan"] == list(OPTIONS)
