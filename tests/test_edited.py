@@ -10,14 +10,18 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.commands.kernels.build import verdict
+from pipeliner.commands.kernels.build import measurable, verdict
+from pipeliner.commands.shared.workload import ScheduledFunction
 from pipeliner.errors import ToolError, WorkloadError
 from pipeliner.kernel.edited import EditedKernel
 from pipeliner.kernel.postproc import POSTPROC
 from pipeliner.measuring import Measurement
+from pipeliner.plan.request import Request
+from pipeliner.records.functions import function_workload
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.verification.reproducer import reproducer
-from tests.refusals import printed, refused, told
+from tests.refusals import printed, refused, the, told
+from tests.tuning.functions import reversing
 
 ROOT = Path(__file__).parents[1]
 SPEC = Gemm(64, 64, 64)
@@ -138,6 +142,10 @@ def test_a_saved_case_runs_and_says_right_where_it_is(kernel, tmp_path):
 
 
 USER = """
+from pipeliner.commands.kernels.build import measurable
+from pipeliner.commands.shared.workload import ScheduledFunction
+from pipeliner.plan.request import Request
+from pipeliner.records.functions import function_workload
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 product = schedule_gemm(Gemm(64, 64, 32), GemmTile(64, 64, 32))
@@ -159,3 +167,15 @@ def test_a_wrong_kernel_saves_itself_and_stays_wrong(tmp_path, capsys):
     assert "`python 'sa ved.py'`" in saved.read_text()
     done = run(saved)
     assert (done.returncode, done.stdout[:5]) == (1, "WRONG"), done.stderr
+
+
+def test_what_can_be_compared_is_a_workload_or_a_function_of_known_extents():
+    def work(function, spec=None):
+        return ScheduledFunction(function, None, Request(), spec)
+
+    assert measurable(work(None, SPEC)) == (SPEC, "")
+    found, why = measurable(work(reversing(8)))
+    assert (found, why) == (function_workload(reversing(8)), "")
+    open_m = schedule_gemm(Gemm(None, 64, 64), GemmTile(64, 64, 32)).mod["main"]
+    found, why = measurable(work(open_m))
+    assert (found, the("function.symbolic", [why])["parameter"]) == (None, "A")

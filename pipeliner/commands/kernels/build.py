@@ -14,6 +14,7 @@ from ...errors import ToolError, WorkloadError
 from ..shared import console, workload
 
 if TYPE_CHECKING:
+    from ...diagnostics import Why
     from ...measuring import Measurement
     from ...toolchain.nvcc import Resources
 
@@ -72,15 +73,17 @@ def run(args: argparse.Namespace) -> int:
         for line in filter(None, map(str, (told["why"], *told["reasons"]))):
             print(line)
     right = True
-    if source is not None and work.spec is not None and gpu() is not None:
-        found = _race(work.spec, kernel, made)
-        right = not found.failure
-        told["edited"] = {"failure": found.failure, "us": found.samples, "beside_us": found.beside}
-        _say(args, verdict(found))
-    elif source is not None:
-        why = "no GPU is visible" if work.spec is not None else "it is no workload of the library"
-        told["unchecked"] = why
-        _say(args, f"not checked and not timed: {why}")
+    if source is not None:
+        subject, why = (None, "no GPU is visible") if gpu() is None else measurable(work)
+        if subject is None:
+            told["unchecked"] = why
+            _say(args, f"not checked and not timed: {why}")
+        else:
+            found = _race(subject, kernel, made)
+            right = not found.failure
+            us = {"us": found.samples, "beside_us": found.beside}
+            told["edited"] = {"failure": found.failure, **us}
+            _say(args, verdict(found))
     if args.line_info:
         made = made.with_line_info(args.line_info)
         told["line_info"] = args.line_info
@@ -128,8 +131,20 @@ def _show(used: Mapping[str, Resources]) -> None:
             print(f"wgmma of {name}: {one.wgmma_warning}")
 
 
+def measurable(work: workload.ScheduledFunction) -> tuple[Any, Why]:
+    """What is compared and timed, a workload or a function; or None, and why it cannot be."""
+    if work.spec is not None:
+        return work.spec, ""
+    from ...records.functions import function_workload
+
+    try:
+        return function_workload(work.function), ""
+    except WorkloadError as err:
+        return None, err.reason
+
+
 def _race(spec: Any, kernel: Any, made: Any) -> Measurement:
-    """Check the edited kernel against float64 and time both, interleaved."""
+    """Check the edited kernel and time both, interleaved: see ``measuring``."""
     import tempfile
 
     from ...measuring import BuiltCandidate, GpuMeasurer
