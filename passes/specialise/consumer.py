@@ -41,6 +41,7 @@ from .role_loops import (
     rolled,
     shared_outside,
     wgmma_wait,
+    without_fence,
 )
 
 
@@ -120,6 +121,8 @@ class _Consumer:
         steps: list[Stmt] = []
         groups = 0
         reader = NO_OP
+        apart = all(op.operand == "shared" and not op.promoted for op in self.kernel.plan.matmuls)
+        issued = False  # whether the statement before is wgmma, and no thread touches registers
         for op in sorted(loop.plan.ops, key=lambda op: op.order):
             if op.role == PRODUCER:
                 continue
@@ -132,7 +135,8 @@ class _Consumer:
             stmt = self.kernel.instance(loop, op, CONSUMER, form.var)
             if loop.zeroes:
                 stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
-            steps.append(stmt)
+            steps.append(without_fence(stmt) if issued and op.kind == "mma" else stmt)
+            issued = op.kind == "mma" and apart
         matmuls = self.kernel.plan.matmuls
         own = all(op.promoted for op in matmuls) or (loop.late and reads_by_lane(matmuls))
         if not own:  # what is done with a step's sums or operands in registers waits for it

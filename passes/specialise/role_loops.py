@@ -23,7 +23,7 @@ from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE, Effects, effects
 from ..expand.rings import Ring, definitions, instantiate, make_ring
-from ..ir.calls import WGMMA_COMMIT, called
+from ..ir.calls import WGMMA_COMMIT, WGMMA_FENCE, called
 from ..ir.kernels import bodies
 from ..ir.nodes import (
     Buffer,
@@ -37,6 +37,7 @@ from ..ir.nodes import (
     has,
     is_buffer_var,
     is_shared,
+    seq,
     uses,
     variables,
     with_origin,
@@ -193,6 +194,22 @@ def wgmma_wait(groups: int, op: Op) -> Stmt:
     """Return a wait for the wgmmas of ``op``, except the last ``groups``."""
     origin = Origin(op=op.wait(), kind="wait", block=op.statement, phase=STEADY, role=CONSUMER)
     return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
+
+
+def without_fence(stmt: Stmt) -> Stmt:
+    """Return wgmmas without their fence, which wgmmas before them have made unnecessary.
+
+    Nothing but wgmma has accessed an accumulator since that fence (PTX ISA, wgmma.fence).
+    """
+
+    def kept(parts: Any) -> Stmt:
+        return seq(*[part for part in parts.seq if not _is_fence(part)])
+
+    return tvm_ffi.structural_map(stmt, [(tirx.SeqStmt, kept)], order="post")
+
+
+def _is_fence(stmt: Stmt) -> bool:
+    return isinstance(stmt, tirx.Evaluate) and called(stmt.value) == WGMMA_FENCE
 
 
 def groups_of(stmt: Stmt) -> int:
