@@ -11,7 +11,16 @@ from .conv import schedule_conv
 from .gemm import schedule_gemm
 from .naive import schedule_naive
 from .tiles import ConvTile, DepthwiseTile, GemmTile, NaiveTile
-from .workloads import Conv, ConvInputGrad, ConvWeightGrad, Gemm, conv1d, conv2d, conv3d
+from .workloads import (
+    Conv,
+    ConvInputGrad,
+    ConvWeightGrad,
+    GatedGemm,
+    Gemm,
+    conv1d,
+    conv2d,
+    conv3d,
+)
 
 __all__ = [
     "Conv",
@@ -19,6 +28,7 @@ __all__ = [
     "ConvTile",
     "ConvWeightGrad",
     "DepthwiseTile",
+    "GatedGemm",
     "Gemm",
     "GemmTile",
     "NaiveTile",

@@ -16,17 +16,15 @@ from ..mechanisms.tma import MAX_BOX, window_extents
 from ..passes.ir.linear import affine
 from ..space.axes import AUTOMATIC_CLUSTERS
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
-from .names import blockized, cached, fused, padded, tiles_of, updating
+from .names import blockized, cached, fused, merged, padded, tiles_of, updating
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info
 from .workloads import (
     GROUP,
-    MATMUL,
     PARTIAL,
     PARTS,
     PIXELS,
     STORE,
-    SUMS,
     Contraction,
     Gemm,
     Operand,
@@ -61,38 +59,46 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     what = split(what, tile.splits, tile.k)
     m, n, _ = typical(what)
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
-    a = copy_info(0, what, tile, ragged_m or ragged_k)
-    b = copy_info(1, what, tile, ragged_n or ragged_k)
-    acc = cached(padded(SUMS) if ragged_m or ragged_n else SUMS, "local")
+    a, *others = (
+        copy_info(which, what, tile, ragged_k or (ragged_n if which else ragged_m))
+        for which in range(len(what.operands))
+    )
+    sums = [
+        cached(padded(name) if ragged_m or ragged_n else name, "local") for _, name in what.matmuls
+    ]
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.persistent or tiles)
     steps = reduction_tiles(what, tile.k)
-    copied = (a,) if tile.stationary else (a, b)
-    matmul = MatmulInfo(
-        op=blockized(updating(MATMUL)) if tile.persistent is None else updating(blockized(MATMUL)),
-        acc=acc,
-        a=a.dst,
-        b=b.dst,
-        m=tile.m,
-        n=tile.n,
-        k=tile.k,
-        a_dtype=what.storage(0),
-        b_dtype=what.storage(1),
-        acc_dtype=what.types.accumulator,
-        a_k_major=what.a.k_major and not stages_transposed(what, 0),
-        b_k_major=what.b.k_major and not stages_transposed(what, 1),
-        instruction=what.types.instruction,
-        warps=tile.warps,
-        thread_tile=tile.thread_tile,
-        stationary=(b.dst,) if tile.stationary and steps > 1 else (),
-        k_last=_k_last(what, tile, steps),
+    copied = (a,) if tile.stationary else (a, *others)
+    streamed = [() if tile.stationary else (b,) for b in others]
+    matmuls = tuple(
+        MatmulInfo(
+            op=blockized(updating(name)) if tile.persistent is None else updating(blockized(name)),
+            acc=acc,
+            a=a.dst,
+            b=b.dst,
+            m=tile.m,
+            n=tile.n,
+            k=tile.k,
+            a_dtype=what.storage(0),
+            b_dtype=what.storage(which),
+            acc_dtype=what.types.accumulator,
+            a_k_major=what.a.k_major and not stages_transposed(what, 0),
+            b_k_major=what.operands[which].k_major and not stages_transposed(what, which),
+            instruction=what.types.instruction,
+            warps=tile.warps,
+            thread_tile=tile.thread_tile,
+            stationary=(b.dst,) if tile.stationary and steps > 1 else (),
+            k_last=_k_last(what, tile, steps),
+        )
+        for which, ((name, _), acc, b) in enumerate(zip(what.matmuls, sums, others), 1)
     )
-    names = [*(name for name, _ in what.reduction_axes), tiles_of(what.k[0])]
+    steps_of = fused([*(name for name, _ in what.reduction_axes), tiles_of(what.k[0])])
     loop = LoopInfo(
-        name=fused(names),
+        name=steps_of if what.second is None else merged(steps_of),
         trip=steps,
         trip_text=str(steps),
-        ops=(*copied, matmul),
+        ops=(a, *(op for b, matmul in zip(streamed, matmuls) for op in (*b, matmul))),
         rings=tuple(
             (copy.dst, "shared", copy.elements * element_bytes(copy.dtype)) for copy in copied
         ),
@@ -106,15 +112,17 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         threads=0,
         loops=(loop,),
         accumulators=(
-            (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),
             *(
-                [(b.dst, "shared", steps * b.elements * element_bytes(b.dtype))]
-                if tile.stationary
-                else []
+                (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator))
+                for acc in sums
+            ),
+            *(
+                (b.dst, "shared", steps * b.elements * element_bytes(b.dtype))
+                for b in (others if tile.stationary else ())
             ),
         ),
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
-        stores=(_store_info(what, acc, tile),),
+        stores=(_store_info(what, sums[0], tile),),
         kernels=1 if what.whole is None else 2,
     )
 
@@ -158,10 +166,10 @@ def _stores_by_rows(what: Contraction) -> bool:
 
 
 def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:
-    """The copy of the tile of A (0) or B (1) to shared memory; ``ragged``: it has to be padded."""
+    """The copy of the tile of A (0) or a B (1, 2) to shared memory; ``ragged``: it is padded."""
     extents = {what.m[0]: tile.m, what.n[0]: tile.n, what.k[0]: tile.k}
-    side = (what.a, what.b)[which].cut(extents)
-    row, column = (tile.m, tile.n)[which], tile.k
+    side = what.operands[which].cut(extents)
+    row, column = tile.n if which else tile.m, tile.k
     if not side.k_major:
         row, column = column, row
     transposed = stages_transposed(what, which)
@@ -212,7 +220,7 @@ def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:
 
 
 def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[int, ...]:
-    """Sizes of clusters that share the tile of A (0) or B (1), which is ``rows`` rows in memory.
+    """Sizes of clusters that share the tile of A (0) or a B (1, 2), ``rows`` rows in memory.
 
     Neighbouring CTAs go down a raster group's rows, or along a row where groups have but one; where
     there is one column of tiles, down all rows.
@@ -227,7 +235,7 @@ def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[i
     return tuple(
         size
         for size in AUTOMATIC_CLUSTERS
-        if which == own
+        if min(which, 1) == own
         and ctas % size == 0
         and down * across % size == 0
         and (walked if walked > 1 else across) % size == 0

@@ -21,13 +21,14 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from ..errors import WorkloadError
+from ..passes.ir.nodes import block, has, substitute
 from ..values.notes import NOTE, note_text
 from .tiles import GemmTile, divisor, is_ragged, stages_transposed
 from .total import schedule_sum
-from .workloads import INSTRUCTION, MATMUL, PARTIAL, Contraction, split
+from .workloads import GATED, INSTRUCTION, PARTIAL, Contraction, split
 
 MAX_GRID_Z: Final = 65535  # CUDA C++ Programming Guide, technical specifications
 
@@ -43,8 +44,13 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     what = split(what, tile.splits, tile.k)
     _check_batch_axes(what)
     sch = s_tir.Schedule(what.function() if func is None else func)
-    matmul = sch.get_sblock(MATMUL)
-    operands = _stage_operands(sch, matmul, what, tile)
+    sch = _padded(sch, what, tile)
+    names = [name for name, _ in what.matmuls]
+    matmuls = [sch.get_sblock(name) for name in names]
+    matmul = matmuls[0]
+    copies = _stage_operands(sch, matmuls, what)
+    for second in matmuls[1:]:
+        inline_before(sch, second, GATED)
     if what.whole is None:
         store = inline_epilogue(sch, matmul)
     else:
@@ -52,16 +58,14 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
         schedule_sum(sch, inline_epilogue(sch, store), what, tile.why)
         inline_between(sch, matmul, store)
 
-    loops = sch.get_loops(matmul)
-    batch, (i, j), (*outer, k) = _cut(loops, len(what.batch_axes), len(what.batch_axes) + 2)
-    i_tile, i_in = sch.split(i, [None, tile.m])
-    j_tile, j_in = sch.split(j, [None, tile.n])
-    k_tile, k_in = sch.split(k, [None, tile.k])
-    sch.reorder(*batch, i_tile, j_tile, *outer, k_tile, i_in, j_in, k_in)
-    step = sch.fuse(*outer, k_tile) if outer else k_tile
+    cuts = [_cut_in_tiles(sch, one, what, tile) for one in matmuls]
+    step = cuts[0][0] if len(cuts) == 1 else sch.merge(*[one for one, _ in cuts])
+    batch, (i_tile, j_tile), _ = _cut(
+        sch.get_loops(matmul), len(what.batch_axes), len(what.batch_axes) + 2
+    )
     # Tiles of a persistent grid become blocks before they are numbered, which hides from TVM that
     # they do not overlap.
-    whole = matmul if tile.persistent is None else sch.blockize(i_in)
+    wholes = matmuls if tile.persistent is None else [sch.blockize(inner) for _, inner in cuts]
     if batch:
         sch.bind(sch.fuse(*batch) if len(batch) > 1 else batch[0], "blockIdx.z")
     symbolic = what.m[1] is None
@@ -77,22 +81,26 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
         cta, each = _walk_tiles(sch, each, tile.persistent)
 
     sch.reverse_compute_at(store, each)
-    sch.set_scope(whole, 0, "local")
-    a, b = operands
+    for whole in wholes:
+        sch.set_scope(whole, 0, "local")
+    a, *others = copies
     sch.compute_at(a, step)
     if not tile.stationary:
-        sch.compute_at(b, step)
+        for b in others:
+            sch.compute_at(b, step)
     if tile.persistent is not None and not symbolic:
         cta, each = _walk_tiles(sch, each, tile.persistent)
     if tile.stationary:
-        sch.compute_at(b, each if tile.persistent is None else cta)
-    sch.decompose_reduction(whole, step)
-    update = sch.blockize(i_in) if tile.persistent is None else whole
-    sch.annotate(update, INSTRUCTION, what.types.instruction)
-    if tile.warps is not None:
-        sch.annotate(update, "pipeliner.warps", list(tile.warps))
-    if tile.thread_tile is not None:
-        sch.annotate(update, "pipeliner.thread_tile", list(tile.thread_tile))
+        for b in others:
+            sch.compute_at(b, each if tile.persistent is None else cta)
+    for whole, (_, inner) in zip(wholes, cuts):
+        sch.decompose_reduction(whole, step)
+        update = sch.blockize(inner) if tile.persistent is None else whole
+        sch.annotate(update, INSTRUCTION, what.types.instruction)
+        if tile.warps is not None:
+            sch.annotate(update, "pipeliner.warps", list(tile.warps))
+        if tile.thread_tile is not None:
+            sch.annotate(update, "pipeliner.thread_tile", list(tile.thread_tile))
     return sch
 
 
@@ -108,17 +116,58 @@ def _cut(items: list[Any], *places: int) -> list[list[Any]]:
     return [items[start:end] for start, end in zip(starts, (*places, len(items)))]
 
 
-def _stage_operands(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) -> list[Any]:
-    """The copies of A and B to shared memory: what they gather and pad is part of them."""
-    if any(is_ragged(what, tile)):
-        ones = [1] * len(what.batch_axes), [1] * len(what.reduction_axes)
+def _cut_in_tiles(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) -> tuple[Any, Any]:
+    """The loop over the steps of one tile, and the outermost loop inside a step."""
+    loops = sch.get_loops(matmul)
+    batch, (i, j), (*outer, k) = _cut(loops, len(what.batch_axes), len(what.batch_axes) + 2)
+    i_tile, i_in = sch.split(i, [None, tile.m])
+    j_tile, j_in = sch.split(j, [None, tile.n])
+    k_tile, k_in = sch.split(k, [None, tile.k])
+    sch.reorder(*batch, i_tile, j_tile, *outer, k_tile, i_in, j_in, k_in)
+    return sch.fuse(*outer, k_tile) if outer else k_tile, i_in
+
+
+def _padded(sch: Any, what: Contraction, tile: GemmTile) -> Any:
+    """``sch`` with every matmul padded to whole tiles; what several read is padded once."""
+    if not any(is_ragged(what, tile)):
+        return sch
+    ones = [1] * len(what.batch_axes), [1] * len(what.reduction_axes)
+    for name, _ in what.matmuls:
+        matmul = sch.get_sblock(name)
         sch.pad_einsum(matmul, [*ones[0], tile.m, tile.n, *ones[1], tile.k])
+    first, *others = (sch.get(sch.get_sblock(name)).reads[0].source for name, _ in what.matmuls)
+    return s_tir.Schedule(_padded_once(sch.mod["main"], first, others)) if others else sch
+
+
+def _padded_once(func: Any, first: Any, others: list[Any]) -> Any:
+    """``func`` with what pads ``first`` alone, which is read in place of equal ``others``."""
+    root = func.body.block
+    again = [buf for buf in others if not buf.same_as(first)]
+    stmts = [stmt for stmt in root.body.seq if not _writes(stmt, again)]
+    allocated = [buf for buf in root.alloc_buffers if not any(buf.same_as(one) for one in again)]
+    body = substitute(tirx.SeqStmt(stmts), dict.fromkeys(again, first))
+    return func.with_body(block("root", body, allocated))
+
+
+def _writes(stmt: Any, buffers: list[Any]) -> bool:
+    """Whether ``stmt`` stores into one of ``buffers``."""
+    return has(
+        stmt,
+        tirx.BufferStore,
+        lambda store: any(store.buffer.same_as(one) for one in buffers),
+    )
+
+
+def _stage_operands(sch: Any, matmuls: list[Any], what: Contraction) -> list[Any]:
+    """The copies of all operands to shared memory: what they gather and pad is part of them."""
     copies = []
-    for operand in (0, 1):
-        copy = sch.cache_read(matmul, operand, "shared")
+    for operand in range(len(what.operands)):
+        readers = matmuls if operand == 0 else [matmuls[operand - 1]]
+        all_of_them = readers if len(readers) > 1 else None
+        copy = sch.cache_read(readers[0], min(operand, 1), "shared", consumer_blocks=all_of_them)
         while sources := sch.get_producers(copy):
             sch.compute_inline(sources[0])
-        note = (what.a, what.b)[operand].note
+        note = what.operands[operand].note
         if note:
             sch.annotate(copy, NOTE, note_text(note))
         if stages_transposed(what, operand):
@@ -130,6 +179,12 @@ def _stage_operands(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) ->
 def _transpose_matrix(*indices: Any) -> list[Any]:
     *batch, row, column = indices
     return [*batch, column, row]
+
+
+def inline_before(sch: Any, first: Any, last: str) -> None:
+    """Inline every block between ``first`` and the block called ``last``."""
+    while sch.get(block := sch.get_consumers(first)[0]).name_hint != last:
+        sch.compute_inline(block)
 
 
 def inline_between(sch: Any, first: Any, last: Any) -> None:

@@ -18,11 +18,13 @@ from tvm import s_tir
 from ..errors import WorkloadError
 from .matmul import inline_epilogue
 from .tiles import NaiveTile
-from .workloads import MATMUL, Gemm
+from .workloads import MATMUL, GatedGemm, Gemm
 
 
 def schedule_naive(gemm: Gemm, tile: NaiveTile) -> Any:
     """``gemm`` with a thread for each output, as a TVM schedule; WorkloadError: one of a batch."""
+    if isinstance(gemm, GatedGemm):
+        raise WorkloadError("tile.kind", workload=gemm.name, kind=type(tile).__name__)
     if gemm.batch is not None:
         raise WorkloadError("tile.batch", workload=gemm.name)
     sch = s_tir.Schedule(gemm.function())

@@ -35,6 +35,11 @@ def tiles_of(loop: str) -> str:
     return f"{loop}_0"
 
 
+def merged(loop: str) -> str:
+    """The loop that merge makes of ``loop`` and its like in other nests."""
+    return f"{loop}_m"
+
+
 def fused(loops: Sequence[str]) -> str:
     """The loop that fuse makes of several; the loop itself where it is one."""
     return f"{'_'.join(loops)}_fused" if len(loops) > 1 else loops[0]

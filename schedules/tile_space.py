@@ -236,6 +236,8 @@ def tiles_of(what: Contraction, tile: GemmTile) -> int:
 
 def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
     """Numbers of splits that fill the SMs once or twice, where whole tiles do not."""
+    if what.second is not None:
+        return []
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // LEAST_STEPS)
     tiles = tiles_of(what, tile)
     filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}

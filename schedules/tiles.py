@@ -110,13 +110,13 @@ def _check_sizes(tile: Any, *names: str) -> None:
 
 
 def stages_transposed(what: Contraction, operand: int) -> bool:
-    """Whether A (0) or B (1) lies with K outermost in shared memory although not in memory.
+    """Whether A (0) or a B (1, 2) lies with K outermost in shared memory although not in memory.
 
     An FMA needs neighbouring rows of A and columns of B at one k; four of them come in one load if
     they are neighbours. Copying 4 bytes at a time costs 1 % of the arithmetic of a 128 x 128 tile,
     reading along K a fifth of the speed. Tensor cores read either way.
     """
-    return what.types.dtype == "float32" and (what.a, what.b)[operand].k_major
+    return what.types.dtype == "float32" and what.operands[operand].k_major
 
 
 def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:

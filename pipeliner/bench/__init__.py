@@ -19,6 +19,7 @@ from ..schedules.suites import suite
 from .chart import check_chart, groups, svg, write_chart
 from .claims import spine, spine_claims, square, stopwatch, transformation_ms
 from .compiling import compiled_ahead
+from .gated import GATED_DTYPE, gated_claims, gated_problems
 from .problems import PEERS, USUAL_PEERS, Problem, contenders, describe
 from .results import (
     CUBLAS,
@@ -37,6 +38,7 @@ __all__ = [
     "CUBLAS",
     "CUDNN",
     "FLUSH_BYTES",
+    "GATED_DTYPE",
     "OURS",
     "OURS_PLAIN",
     "PEERS",
@@ -60,6 +62,8 @@ __all__ = [
     "current_conditions",
     "describe",
     "device_name",
+    "gated_claims",
+    "gated_problems",
     "groups",
     "measure",
     "quick",

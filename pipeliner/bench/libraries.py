@@ -1,4 +1,4 @@
-"""Peers that are no TVM kernels: cuDNN through torch, and Triton's templates through inductor."""
+"""Peers that are no TVM kernels: cuDNN through torch, Triton's templates and torch.compile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..errors import ToolError, WorkloadError
 from ..measuring import Runner
-from ..schedules import Conv, Gemm
+from ..schedules import Conv, GatedGemm, Gemm
 from ..schedules.workloads import Spec
 from ..values.elements import element
 
@@ -77,14 +77,35 @@ def triton(spec: Spec) -> Runner:
     return run
 
 
-def _torch_function(spec: Spec) -> Runner:
-    """The workload as a function of its inputs that inductor can compile."""
+def compiled_by_torch(spec: GatedGemm) -> Runner:
+    """A gated GEMM as torch.compile makes it of its two products; the output is returned."""
     import torch
 
+    activation = {"silu": torch.nn.functional.silu, "relu": torch.relu}.get(
+        spec.activation, torch.nn.functional.gelu
+    )
+    product = _product(spec)
+
+    def gated(a: Any, b1: Any, b2: Any) -> Any:
+        return activation(product(a, b1)) * product(a, b2)
+
+    compiled = torch.compile(gated, dynamic=False)
+    return lambda *arguments: compiled(*arguments[:-1])
+
+
+def _torch_function(spec: Spec) -> Runner:
+    """The workload as a function of its inputs that inductor can compile."""
     if isinstance(spec, Conv):
         return _torch_convolution(_plain_convolution(spec, "Triton"))
     if not isinstance(spec, Gemm) or spec.epilogue or spec.weights or spec.out != spec.storage:
         raise WorkloadError("peer.triton_plain", workload=spec.name)
+    return _product(spec)
+
+
+def _product(spec: Gemm) -> Runner:
+    """The product of two matrices that lie as the workload says."""
+    import torch
+
     straight = [letter == "N" for letter in spec.layout]
 
     def product(a: Any, b: Any) -> Any:

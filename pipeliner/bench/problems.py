@@ -17,6 +17,7 @@ from ..plan.request import Request
 from ..records.record import OURS
 from ..schedules import (
     DepthwiseTile,
+    GatedGemm,
     Gemm,
     NaiveTile,
     default_tile,
@@ -24,14 +25,20 @@ from ..schedules import (
 from ..schedules.scheduled import scheduled
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
-from .libraries import cudnn, triton
+from .libraries import compiled_by_torch, cudnn, triton
 from .peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
-from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON
+from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TORCH, TRITON
 
-PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "tvm": STOCK_PREFIX, "triton": TRITON}
+PEERS: Final = {
+    "cublas": CUBLAS,
+    "cudnn": CUDNN,
+    "tvm": STOCK_PREFIX,
+    "torch": TORCH,
+    "triton": TRITON,
+}
 """What a person calls a peer, and how the names of its contenders start."""
 
-USUAL_PEERS: Final = ("cublas", "cudnn", "tvm")
+USUAL_PEERS: Final = ("cublas", "cudnn", "tvm", "torch")
 
 LIBRARY_SLACK: Final = 100.0
 """How much more than rounding allows a vendor's library may be off and still be a peer.
@@ -103,7 +110,8 @@ def contenders(
 ) -> Problem:
     """Ours as requested, ours at depth 1 (``plain``), and those of ``peers`` that fit.
 
-    cuBLAS has products and cuDNN convolutions; TVM's stock pipeline is tried at each depth.
+    cuBLAS has products and cuDNN convolutions; TVM's stock pipeline is tried at each depth. What
+    is more than one call of a library is given to torch.compile.
     WorkloadError: a peer that nobody knows.
     """
     unknown = [name for name in peers if name not in PEERS]
@@ -113,14 +121,17 @@ def contenders(
     if plain:
         asked = Request(1, "auto", request.instruction, "auto", request.warps, request.thread_tile)
         found.append(Contender(OURS_PLAIN, OwnKernel(spec, target, asked, tile), spec.out))
-    if "cublas" in peers and isinstance(spec, Gemm):
+    product = isinstance(spec, Gemm) and not isinstance(spec, GatedGemm)
+    if "cublas" in peers and product:
         fast = request.accumulate != "promoted"
         found.append(_library(CUBLAS, lambda spec: cublas(spec, fast=fast), spec))
     if "cudnn" in peers and not isinstance(spec, Gemm):
         found.append(_library(CUDNN, cudnn, spec))
-    if "tvm" in peers and isinstance(spec, Gemm):
+    if "tvm" in peers and isinstance(spec, Gemm) and product:
         found.extend(_stock(spec, target))
-    if "triton" in peers:
+    if "torch" in peers and isinstance(spec, GatedGemm):
+        found.append(_library(TORCH, compiled_by_torch, spec))
+    if "triton" in peers and not isinstance(spec, GatedGemm):
         found.append(_library(TRITON, triton, spec))
     return Problem(spec, tuple(found), label)
 

@@ -16,6 +16,7 @@ CUBLAS: Final = "cuBLAS"
 CUDNN: Final = "cuDNN"
 STOCK_PREFIX: Final = "TVM stock"
 TRITON: Final = "Triton"
+TORCH: Final = "torch.compile"
 
 LIBRARIES: Final = (CUBLAS, CUDNN)
 """The vendor's own; one of them has any workload."""
@@ -141,7 +142,7 @@ class Report:
         TVM's stock pipeline is one peer, at whichever depth is fastest.
         """
         names = {result.contender for result in self.results}
-        order = (*LIBRARIES, STOCK_PREFIX, TRITON, OURS_PLAIN)
+        order = (*LIBRARIES, TORCH, STOCK_PREFIX, TRITON, OURS_PLAIN)
         return tuple(peer for peer in order if any(name.startswith(peer) for name in names))
 
     def ratio(self, problem: str, peer: str, contender: str = OURS) -> float | None:

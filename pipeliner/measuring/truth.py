@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..schedules import Conv, Gemm
+from ..schedules import Conv, GatedGemm, Gemm
 from ..schedules.workloads import Spec
 from ..schedules.workloads.conv_reference import strided
 from ..schedules.workloads.dtypes import integer_range
+from ..schedules.workloads.gemm import gated_magnitude
 from ..verification.accuracy import worst_error
 
 CHUNK_BYTES: Final = 256 * 1024 * 1024
@@ -50,10 +51,10 @@ class Truth:
 def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
     """Standard normal inputs (integers: uniform over -8..7) on the GPU, drawn there."""
     torch.manual_seed(0)
-    a, b, *extras, _ = spec.shapes()
-    weights = getattr(spec, "weights", "") or spec.storage
-    dtypes = [spec.storage, weights, *[spec.out] * len(extras)]
-    return tuple(_random(torch, shape, dtype) for shape, dtype in zip((a, b, *extras), dtypes))
+    *shapes, _ = spec.shapes()
+    extras = [spec.out] * (len(shapes) - 2)
+    dtypes = spec.input_dtypes if isinstance(spec, Gemm) else (spec.storage, spec.storage, *extras)
+    return tuple(_random(torch, shape, dtype) for shape, dtype in zip(shapes, dtypes))
 
 
 def empty_output(torch: Any, spec: Spec, dtype: str) -> Any:
@@ -66,6 +67,8 @@ def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
 
     Gradients, and whatever has an epilogue, are worked out by numpy, on the CPU.
     """
+    if isinstance(spec, GatedGemm):
+        return Truth(spec, *_gated(torch, spec, *inputs))
     if isinstance(spec, Gemm) and not spec.epilogue:
         return Truth(spec, *_product(spec, *inputs))
     if isinstance(spec, Conv) and not spec.epilogue:
@@ -100,6 +103,13 @@ def _product(gemm: Gemm, a: Any, b: Any) -> tuple[Any, Any]:
     left = a.double() if gemm.layout[0] == "N" else a.double().transpose(-1, -2)
     right = b.double() if gemm.layout[1] == "N" else b.double().transpose(-1, -2)
     return left @ right, left.abs() @ right.abs()
+
+
+def _gated(torch: Any, spec: GatedGemm, a: Any, b1: Any, b2: Any) -> tuple[Any, Any]:
+    gate, of_gate = _product(spec, a, b1)
+    activated = getattr(torch.nn.functional, spec.activation)(gate)
+    value, of_value = _product(spec, a, b2)
+    return activated * value, gated_magnitude(activated, value, of_gate, of_value)
 
 
 def _convolution(torch: Any, conv: Conv, x: Any, w: Any) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from ..schedules import (
     ConvTile,
     ConvWeightGrad,
     DepthwiseTile,
+    GatedGemm,
     Gemm,
     GemmTile,
     NaiveTile,
@@ -36,7 +37,9 @@ from .functions import AnyWorkload, FunctionWorkload, Knobs, is_function
 
 NOTHING_ASKED: Final = Request()
 
-_WORKLOADS: Final = {kind.__name__: kind for kind in (Gemm, Conv, ConvInputGrad, ConvWeightGrad)}
+_WORKLOADS: Final = {
+    kind.__name__: kind for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad)
+}
 _TILES: Final = {
     kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, Knobs)
 }

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .contraction import INSTRUCTION, MATMUL, PARTIAL, PARTS, STORE, SUMS, Contraction, Operand
+from .contraction import (
+    GATED,
+    INSTRUCTION,
+    MATMUL,
+    PARTIAL,
+    PARTS,
+    SECOND,
+    STORE,
+    SUMS,
+    Contraction,
+    Operand,
+)
 from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
-from .gemm import LAYOUTS, Gemm
+from .gemm import LAYOUTS, GatedGemm, Gemm
 from .input_grad import ConvInputGrad
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
@@ -25,6 +36,7 @@ Spec: TypeAlias = "Gemm | Convolution"
 
 __all__ = [
     "DTYPES",
+    "GATED",
     "GROUP",
     "INSTRUCTION",
     "LAYOUTS",
@@ -34,6 +46,7 @@ __all__ = [
     "PARTIAL",
     "PARTS",
     "PIXELS",
+    "SECOND",
     "STORE",
     "SUMS",
     "Contraction",
@@ -41,6 +54,7 @@ __all__ = [
     "ConvInputGrad",
     "ConvWeightGrad",
     "Convolution",
+    "GatedGemm",
     "Gemm",
     "Operand",
     "Spec",

@@ -30,8 +30,17 @@ from .epilogue import READING, RESIDUAL, apply
 MATMUL: Final = "matmul"
 """Name of the reduction block of every matmul-like workload."""
 
+SECOND: Final = "second"
+"""Name of the reduction block of a second matmul of the same A."""
+
 SUMS: Final = "acc"
-"""Name of the buffer that it adds to."""
+"""Name of the buffer that the matmul adds to."""
+
+SECOND_SUMS: Final = "acc2"
+"""Name of the buffer that the second matmul adds to."""
+
+GATED: Final = "gated"
+"""Name of the block that multiplies the sums of both."""
 
 STORE: Final = "store"
 """Name of the block that writes a workload's output from its accumulator."""
@@ -117,7 +126,8 @@ class Contraction:
     ``place``: where element (batch, m, n) is stored in the output; ``channel``: its index into a
     bias of ``channels`` values. ``is_exchanged``: B's parameter comes before A's. ``rows``: rows of
     results lie one behind the other in memory, whatever dimensions they have there. ``whole``: what
-    this one sums parts of, see ``splitting``; None: nothing larger.
+    this one sums parts of, see ``splitting``; None: nothing larger. ``second``: the B of a second
+    matmul, whose sums are multiplied by the ``activation`` of this one's; None: there is one.
     """
 
     name: str
@@ -137,6 +147,19 @@ class Contraction:
     is_exchanged: bool = False
     rows: bool = False
     whole: Contraction | None = None
+    second: Operand | None = None
+    activation: str = ""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """A, B, and the B of a second matmul."""
+        return (self.a, self.b) if self.second is None else (self.a, self.b, self.second)
+
+    @property
+    def matmuls(self) -> tuple[tuple[str, str], ...]:
+        """Block and sums of each matmul."""
+        first = (MATMUL, SUMS)
+        return (first,) if self.second is None else (first, (SECOND, SECOND_SUMS))
 
     @property
     def results(self) -> tuple[Axis, ...]:
@@ -151,12 +174,12 @@ class Contraction:
         )
 
     def storage(self, operand: int) -> str:
-        """Type of A (0) or B (1) in memory."""
-        return (self.a, self.b)[operand].storage or self.types.storage
+        """Type of A (0), B (1) or a second B (2) in memory."""
+        return self.operands[operand].storage or self.types.storage
 
     def axes(self, operand: int) -> tuple[Axis, ...]:
-        """Dimensions of A (0) or B (1) as the matmul reads it."""
-        side, row = (self.a, self.m) if operand == 0 else (self.b, self.n)
+        """Dimensions of A (0), B (1) or a second B (2) as the matmul reads it."""
+        side, row = self.operands[operand], self.m if operand == 0 else self.n
         matrix = (row, self.k) if side.k_major else (self.k, row)
         return (*self.batch_axes, *self.reduction_axes, *matrix)
 
@@ -179,8 +202,12 @@ class _Builder:
 
     def function(self) -> Any:
         what = self._what
-        operands = [self._operand(which) for which in (0, 1)]
-        sums = self._matmul([read for _, read in operands])
+        operands = [self._operand(which) for which in range(len(what.operands))]
+        first, *others = (read for _, read in operands)
+        products = [
+            self._matmul(*names, [first, other]) for names, other in zip(what.matmuls, others)
+        ]
+        sums = products[0] if what.second is None else self._gated(*products)
         if what.whole is not None:
             sums = self._summed(self._stored(sums))
         extras = [self._extra(step) for step in what.epilogue if step in READING]
@@ -216,7 +243,7 @@ class _Builder:
 
     def _operand(self, which: int) -> tuple[Any, Callable[[Coordinates], Any]]:
         """The parameter, and how the matmul reads an element of the operand."""
-        side = (self._what.a, self._what.b)[which]
+        side = self._what.operands[which]
         storage = self._what.storage(which)
         param = self._param(side.param, side.shape, storage)
 
@@ -240,12 +267,12 @@ class _Builder:
         self._grid(side.tile, axes, 0, gather)
         return param, lambda at: tirx.BufferLoad(gathered, [at[axis] for axis, _ in axes])
 
-    def _matmul(self, reads: Sequence[Callable[[Coordinates], Any]]) -> Any:
+    def _matmul(self, name: str, buffer: str, reads: Sequence[Callable[[Coordinates], Any]]) -> Any:
         what = self._what
         accumulator = what.types.accumulator
         results = (*what.batch_axes, what.m, what.n)
         axes = (*results, *what.reduction_axes, what.k)
-        sums = self._between(SUMS, results, accumulator)
+        sums = self._between(buffer, results, accumulator)
 
         def multiply(values: Sequence[Any]) -> tuple[Any, Any]:
             out = list(values[: len(results)])
@@ -257,8 +284,21 @@ class _Builder:
         hint = what.types.instruction
         annotations = {} if hint == "auto" else {INSTRUCTION: hint}
         reduced = len(what.reduction_axes) + 1
-        self._grid(MATMUL, axes, reduced, multiply, annotations=annotations)
+        self._grid(name, axes, reduced, multiply, annotations=annotations)
         return sums
+
+    def _gated(self, gate: Any, value: Any) -> Any:
+        """The tensor of the second sums multiplied by the activation of the first."""
+        what = self._what
+        made = self._between(GATED, what.results, what.types.accumulator)
+
+        def body(values: Sequence[Any]) -> tuple[Any, None]:
+            factors = [tirx.BufferLoad(sums, list(values)) for sums in (gate, value)]
+            product = apply(what.activation, factors[0], None) * factors[1]
+            return tirx.BufferStore(made, product, list(values)), None
+
+        self._grid(GATED, what.results, 0, body)
+        return made
 
     def _stored(self, sums: Any) -> Any:
         """The workspace that every part writes its sums to."""

@@ -46,7 +46,10 @@ _REFERENCES: Final[dict[str, Callable[[Any], Any]]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
 }
 
-STEPS: Final = (*READING, *_ACTIVATIONS)
+ACTIVATIONS: Final = tuple(_ACTIVATIONS)
+"""Steps that are a function of each sum alone."""
+
+STEPS: Final = (*READING, *ACTIVATIONS)
 
 LIPSCHITZ: Final = 1.13
 """The most that an error of the sum grows in one activation: gelu's largest slope."""

@@ -1,8 +1,8 @@
-"""The matmul itself."""
+"""The matmul itself, and two of one A of which the first gates the second."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -113,10 +113,15 @@ class Gemm:
     def inputs(self, seed: int = 0, m: int | None = None) -> tuple[Any, ...]:
         """Inputs of standard normal values (integers: uniform over 16), as numpy arrays."""
         rng = np.random.default_rng(seed)
-        a, b, *extras, _ = self.shapes(m)
-        kinds = (self.storage, self.weights or self.storage)
-        operands = [random_array(rng, shape, kind) for shape, kind in zip((a, b), kinds)]
-        return (*operands, *[random_array(rng, shape, self.out) for shape in extras])
+        *shapes, _ = self.shapes(m)
+        kinds = self.input_dtypes
+        return tuple(random_array(rng, shape, kind) for shape, kind in zip(shapes, kinds))
+
+    @property
+    def input_dtypes(self) -> tuple[str, ...]:
+        """Types in memory of all that is read."""
+        extras = [step for step in self.epilogue if step in steps.READING]
+        return (self.storage, self.weights or self.storage, *[self.out] * len(extras))
 
     def reference(self, a: Any, b: Any, *extras: Any) -> Any:
         """The exact result for the inputs as stored: float64, or int64 for integers."""
@@ -176,3 +181,82 @@ class Gemm:
         if rows is None:
             raise WorkloadError("gemm.symbolic_m", workload=self.name)
         return rows
+
+
+@dataclass(frozen=True, slots=True)
+class GatedGemm(Gemm):
+    """``C = activation(A * B1) * (A * B2)``: a GEMM with a second B of the first one's shape.
+
+    SwiGLU has ``activation="silu"``, GEGLU ``gelu``, ReGLU ``relu``. ``m``, ``n``, ``k``, types and
+    layout are those of each of the two products; sums are multiplied before they are rounded.
+    """
+
+    activation: str = "silu"
+
+    def __post_init__(self) -> None:
+        """Resolve the defaults and refuse what makes no sense."""
+        Gemm.__post_init__(self)
+        if self.activation not in steps.ACTIVATIONS:
+            choices = steps.ACTIVATIONS
+            raise WorkloadError("epilogue.step", choices=choices, value=self.activation)
+        steps.check_epilogue((self.activation,), self.types)
+        if self.epilogue or self.weights:
+            raise WorkloadError("gated.plain", workload=self.name)
+
+    @property
+    def name(self) -> str:
+        """A C identifier that tells workloads apart: the kernel's name."""
+        return f"gated_{Gemm.name.__get__(self)}_{self.activation}"
+
+    @property
+    def title(self) -> str:
+        """In words: ``bfloat16 gated GEMM 4096 x 14336 x 4096 NT, silu``."""
+        return f"{Gemm.title.__get__(self).replace(' GEMM ', ' gated GEMM ')}, {self.activation}"
+
+    def flops(self, m: int | None = None) -> int:
+        """Multiplications and additions; ``m`` is needed where the workload leaves it open."""
+        return 2 * Gemm.flops(self, m)
+
+    def shapes(self, m: int | None = None) -> tuple[tuple[int, ...], ...]:
+        """Shapes of A, B1, B2 and C in memory."""
+        a, b, c = Gemm.shapes(self, m)
+        return a, b, b, c
+
+    @property
+    def input_dtypes(self) -> tuple[str, ...]:
+        """Types in memory of all that is read."""
+        return (self.storage,) * 3
+
+    def plain(self) -> Gemm:
+        """The GEMM of the same work: one product, with the columns of both."""
+        return Gemm(
+            self.m, 2 * self.n, self.k, self.batch, self.dtype, self.layout, self.accumulator,
+            self.out,
+        )  # fmt: skip
+
+    def reference(self, a: Any, b: Any, *extras: Any) -> Any:
+        """The exact result for the inputs as stored: float64, or int64 for integers."""
+        gate, value = self._product(a, b), self._product(a, *extras)
+        return steps.reference((self.activation,), gate, ()) * value
+
+    def magnitude(self, a: Any, b: Any, *extras: Any) -> Any:
+        """What rounding errors are relative to: those of one product by the size of the other."""
+        magnitudes = [Gemm.magnitude(self, a, side) for side in (b, *extras)]
+        gate, value = self._product(a, b), self._product(a, *extras)
+        activated = steps.reference((self.activation,), gate, ())
+        return gated_magnitude(activated, value, *magnitudes)
+
+    def contraction(self) -> Contraction:
+        """This workload as a matmul of matrices in memory, and a second one beside it."""
+        one = Gemm.contraction(self)
+        return replace(
+            one,
+            b=replace(one.b, param="B1"),
+            second=replace(one.b, param="B2"),
+            activation=self.activation,
+        )
+
+
+def gated_magnitude(activated: Any, value: Any, of_gate: Any, of_value: Any) -> Any:
+    """The bound of an error of ``activated * value``; ``of_``: those of the gate and the value."""
+    return steps.LIPSCHITZ * of_gate * abs(value) + abs(activated) * of_value

@@ -45,6 +45,8 @@ def split(what: Contraction, splits: int, tile_k: int) -> Contraction:
     """
     if splits == 1:
         return what
+    if what.second is not None:
+        raise WorkloadError("split.gated", workload=what.name)
     tiles = _Tiles.of(what, splits, tile_k)
     if splits > tiles.count:
         raise WorkloadError(

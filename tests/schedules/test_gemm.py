@@ -20,8 +20,9 @@ from pipeliner.passes.ir.nodes import const_int, walk
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.tiles import stages_transposed
-from pipeliner.schedules.workloads import Gemm, numpy_dtype
+from pipeliner.schedules.workloads import GatedGemm, Gemm, numpy_dtype
 from pipeliner.values.elements import element
+from pipeliner.values.facts import CopyInfo
 from tests.refusals import refused
 
 PREFIX = (
@@ -66,6 +67,14 @@ CASES = {
     "split-fp32": (Gemm(32, 64, 80, dtype="fp32"), GemmTile(16, 32, 8, splits=5)),
     "split-int8": (Gemm(16, 24, 256, dtype="int8"), GemmTile(16, 8, 32, splits=2)),
     "split-symbolic": (Gemm(None, 40, 64, layout="NN"), GemmTile(16, 16, 8, splits=2)),
+    "gated": (GatedGemm(48, 64, 64, layout="NN"), GemmTile(16, 32, 16)),
+    "gated-ragged": (GatedGemm(33, 20, 17, activation="gelu"), GemmTile(16, 16, 16)),
+    "gated-batched": (
+        GatedGemm(20, 24, 16, batch=3, dtype="fp32", activation="relu"),
+        GemmTile(16, 8, 8),
+    ),
+    "gated-persistent": (GatedGemm(64, 64, 64, dtype="bf16"), GemmTile(16, 32, 16, persistent=3)),
+    "gated-symbolic": (GatedGemm(None, 40, 24, layout="TN"), GemmTile(16, 16, 8)),
     "fp32-out": (Gemm(16, 24, 32, out="float32"), GemmTile(16, 8, 16)),
 }
 
@@ -85,11 +94,11 @@ def on_cpu(func):
 
 
 def check(gemm, tile, m=None, func=None):
-    a, b = gemm.inputs(seed=3, m=m)
-    c = tvm.runtime.tensor(np.zeros(gemm.shapes(m)[2], numpy_dtype(gemm.out)))
+    inputs = gemm.inputs(seed=3, m=m)
+    c = tvm.runtime.tensor(np.zeros(gemm.shapes(m)[-1], numpy_dtype(gemm.out)))
     run = on_cpu(schedule_gemm(gemm, tile, func).mod["main"])
-    run(tvm.runtime.tensor(a), tvm.runtime.tensor(b), c)
-    expected = gemm.reference(a, b)
+    run(*map(tvm.runtime.tensor, inputs), c)
+    expected = gemm.reference(*inputs)
     found = c.numpy().astype(expected.dtype)
     half = "float16" in (gemm.accumulator, gemm.out)
     loose = 2e-2 if half or gemm.out == "bfloat16" else 1e-5
@@ -137,7 +146,9 @@ def test_tiles_are_exact_and_live_inside_the_k_loop(case):
     (step,) = [f for f in loops if str(f.loop_var.name) == loop.name]
     assert const_int(step.extent) == loop.trip
     walk(step.body, SBlock, inside)
-    assert found == {op.dst: ("shared", list(op.shape)) for op in loop.ops[:2]}
+    assert found == {
+        op.dst: ("shared", list(op.shape)) for op in loop.ops if isinstance(op, CopyInfo)
+    }
     bound = [f for f in loops if f.kind == ForKind.THREAD_BINDING]
     assert {str(f.thread_binding.thread_tag) for f in bound} <= {"blockIdx.x", "blockIdx.z"}
 

@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 HELP: Final = "time kernels against cuBLAS, cuDNN, TVM and Triton (needs a GPU and PyTorch)"
 
 SPINE: Final = "default"
-SUITES: Final = ("gemm", "conv")
-PEERS: Final = ("cublas", "cudnn", "tvm", "triton")
-USUAL_PEERS: Final = PEERS[:3]
+SUITES: Final = ("gemm", "conv", "gated")
+PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "triton")
+USUAL_PEERS: Final = PEERS[:4]
 
 FEWEST_ROUNDS: Final = 2
 
 CONV: Final = "conv"
 """The suite of convolutions."""
 
+_PRODUCTS: Final = (specs.GEMM, specs.GATED)
+"""Suites whose names are workloads' too."""
+
 _ONE: Final = (
     *specs.KINDS[specs.GEMM].options,
+    "activation",
     "layout",
     "out",
     "fuse",
@@ -99,6 +103,8 @@ def run(args: argparse.Namespace) -> int:
     if args.workload == SPINE and not args.only and not report.interrupted:
         with console.progress("timing the passes"):
             report.claims = bench.spine_claims(report, workload.target_of(args))
+    if args.workload == specs.GATED:
+        report.claims = bench.gated_claims(report)
     _show(report, args)
     if report.interrupted:
         return EXIT_INTERRUPTED
@@ -156,6 +162,9 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     if _is_suite(args):
         _refuse_shape(args)
         target, request = cuda_target(workload.target_of(args)), workload.requested(args)
+        if args.workload == specs.GATED:
+            plain = bool(args.depth_one)
+            return bench.gated_problems(target, request, args.dtype, args.peers, plain=plain)
         plain = args.workload == CONV if args.depth_one is None else args.depth_one
         return [
             bench.contenders(spec, target, request, plain=plain, peers=args.peers, label=label)
@@ -179,7 +188,7 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
 
 def _is_suite(args: argparse.Namespace) -> bool:
     """Whether ``gemm`` is meant as the suite: nothing says which one product."""
-    if args.workload == specs.GEMM:
+    if args.workload in _PRODUCTS:
         return all(getattr(args, name) in (None, "") for name in _ONE)
     return args.workload in SUITES
 
@@ -205,11 +214,13 @@ def _has_dtype(problem: Problem, asked: str) -> bool:
 
 def _title(args: argparse.Namespace) -> str:
     """What a table of all problems is called; empty where each has a table of its own."""
+    from ...bench import GATED_DTYPE
     from ...schedules import Gemm
 
     if not _is_suite(args):
         return ""
-    return f"{args.workload}, {Gemm(1, 1, 1, dtype=args.dtype or 'float16').dtype}"
+    usual = GATED_DTYPE if args.workload == specs.GATED else "float16"
+    return f"{args.workload}, {Gemm(1, 1, 1, dtype=args.dtype or usual).dtype}"
 
 
 def _peers(text: str) -> tuple[str, ...]:

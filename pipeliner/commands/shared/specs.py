@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from ...schedules.workloads import Spec
 
 GEMM: Final = "gemm"
+GATED: Final = "gated"
 
-STEPS: Final = ("bias", "residual", "scale", "relu", "gelu", "silu")
+ACTIVATIONS: Final = ("relu", "gelu", "silu")
+STEPS: Final = ("bias", "residual", "scale", *ACTIVATIONS)
 """Steps of an epilogue, known here before the workloads are loaded."""
 
 GRADIENTS: Final = ("input", "weight")
@@ -31,7 +33,7 @@ _CONV_SMALL: Final[Mapping[str, int]] = {"n": 1, "d": 6, "h": 14, "w": 14, "c": 
 _KERNEL: Final = 3
 
 _RARE: Final = (
-    *("d", "t", "r", "s", "batch", "weights", "dilation", "groups", "grad", "out"),
+    *("d", "t", "r", "s", "batch", "weights", "activation", "dilation", "groups", "grad", "out"),
     *("splits", "persistent"),
 )
 """Options that ``--help-all`` shows and ``--help`` does not."""
@@ -52,8 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options that give a workload its shape and types."""
     shape = parser.add_argument_group(
         "the workload",
-        "gemm: C[m, n] = sum over k of A[m, k] * B[k, n]. conv2d: n images of h x w x c, k filters "
-        "of r x s; conv1d without h and r, conv3d with d and t.",
+        "gemm: C[m, n] = sum over k of A[m, k] * B[k, n]. gated: C = silu(A * B1) * (A * B2). "
+        "conv2d: n images of h x w x c, k filters of r x s; conv1d without h and r, conv3d with d "
+        "and t.",
     )
     extents = {
         "m": "rows of C",
@@ -72,6 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--batch", type=int, help="multiply that many pairs of matrices")
     each = "a number, or one for each dimension: 2 or 1,2"
     shape.add_argument("--weights", help="type of a GEMM's B in memory: int8 beside fp16 or bf16")
+    shape.add_argument("--activation", choices=ACTIVATIONS, help="of a gated GEMM (default: silu)")
     shape.add_argument("--stride", type=_numbers, help=each)
     shape.add_argument(
         "--pad",
@@ -143,6 +147,15 @@ def _gemm(args: argparse.Namespace, size: int | None) -> Spec:
     )
 
 
+def _gated(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import GatedGemm
+
+    one = _gemm(args, size)
+    fields = {name: getattr(one, name) for name in ("m", "n", "k", "batch", "dtype", "layout")}
+    activation = args.activation or "silu"
+    return GatedGemm(**fields, out=args.out, epilogue=args.fuse or (), activation=activation)
+
+
 def _conv(rank: int) -> Callable[[argparse.Namespace, int | None], Spec]:
     def make(args: argparse.Namespace, size: int | None) -> Spec:
         from ...schedules.workloads import ConvInputGrad, ConvWeightGrad, conv
@@ -190,6 +203,7 @@ _WINDOW: Final = ("stride", "pad", "dilation", "groups", "grad")
 
 KINDS: Final[Mapping[str, WorkloadKind]] = {
     GEMM: WorkloadKind(("m", "n", "k", "batch", "weights"), _gemm),
+    GATED: WorkloadKind(("m", "n", "k", "batch", "activation"), _gated),
     **{
         f"conv{rank}d": WorkloadKind(
             ("n", "c", "k", *_IMAGE[rank], *_POSITIONS[rank], *_WINDOW), _conv(rank)

@@ -22,6 +22,7 @@ SENTENCES: Final = {
         "counts as fast as {other:by}, {us:.1f} us (within {percent:.1%}): CTAs are one wave, and "
         "of such tiles this one computes and copies least"
     ),
+    "split.gated": "a gated GEMM cannot be split along K: {workload}",
     "split.few_tiles": (
         "cannot split the reduction of '{workload}' into {splits}: it has {tiles:count tile} of "
         "{size}"
