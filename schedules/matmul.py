@@ -7,6 +7,7 @@
           A_shared = A[tile]                 # a plain box copy, zero outside A
           B_shared = B[tile]
           acc += A_shared * B_shared         # a plain matmul over a tile; a stationary B: no copy
+          ...                                # where a second B is given: its copy and its matmul
         C[tile] = epilogue(acc)              # guarded at ragged edges
 
 Nothing is bound to threads: who copies and multiplies, with which instruction and how far ahead

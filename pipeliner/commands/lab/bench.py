@@ -48,9 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     workload.configure(parser, default=SPINE)
     parser.set_defaults(dtype="")
     parser.description = (
-        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', or 'default', the figures that this library "
-        "states; or one workload: conv2d, or gemm with a shape or layout. Contenders are checked "
-        "against float64 before and after, and timed interleaved in one process."
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', or 'default', the figures that "
+        "this library states; or one workload: conv2d, or gemm with a shape or layout. Contenders "
+        "are checked against float64 before and after, and timed interleaved in one process."
     )
     timed = parser.add_argument_group("what is timed")
     timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
