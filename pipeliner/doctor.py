@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from . import versions
 from .errors import ToolError
+from .machine import MACHINES
 from .toolchain import nvcc
 
 Status = Literal["ok", "missing", "refused"]
@@ -39,20 +40,21 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything that pipeliner can make use of, in the order in which it is needed."""
-    probes: tuple[Callable[[], Finding], ...] = (
+    probes: tuple[Callable[[], Finding | None], ...] = (
         _python,
         _tvm,
         _networkx,
         _rich,
         _shtab,
         _nvcc,
+        _earlier,
         _ptxas,
         _disassembler,
         _driver,
         _gpu,
         _torch,
     )
-    return [probe() for probe in probes]
+    return [found for probe in probes if (found := probe()) is not None]
 
 
 def healthy(findings: list[Finding]) -> bool:
@@ -117,6 +119,21 @@ def _nvcc() -> Finding:
         remedy = "a C++ compiler that this nvcc supports, such as g++"
         return Finding("nvcc", "refused", f"{detail}: {err}", disables, remedy)
     return Finding("nvcc", "ok", detail)
+
+
+def _earlier() -> Finding | None:
+    """The GPUs that plans are made for and nvcc no longer compiles for; None: there are none."""
+    try:
+        path = nvcc.find_nvcc()
+        known = nvcc.architectures(path)
+    except ToolError:
+        return None
+    gone = [machine for machine in MACHINES if known and machine.capability < min(known)]
+    if not gone:
+        return None
+    detail = f"{', '.join(machine.arch for machine in gone)}: not by this nvcc"
+    disables = f"compiling for {', '.join(machine.name for machine in gone)}"
+    return Finding("earlier GPUs", "missing", detail, disables, nvcc.GET_EARLIER_NVCC)
 
 
 def _ptxas() -> Finding:

@@ -156,6 +156,36 @@ def test_a_failing_tool_shows_its_errors_and_not_what_follows(bare: Path) -> Non
         nvcc.version(program(bare / "path", "nvcc", script))
 
 
+NEW_NVCC = """\
+case "$*" in
+--version) echo 'Cuda compilation tools, release 13.0, V13.0.88';;
+--list-gpu-arch) echo compute_75; echo compute_90;;
+*) echo "nvcc fatal   : Unsupported gpu architecture 'compute_61'"; exit 1;;
+esac"""
+
+
+@pytest.mark.parametrize(
+    ("arch", "install"), [("sm_61", nvcc.GET_EARLIER_NVCC), ("sm_121a", nvcc.GET_NVCC)]
+)
+def test_an_nvcc_that_lacks_an_architecture_names_one_that_has_it(
+    bare: Path, arch: str, install: str
+) -> None:
+    program(bare / "path", "nvcc", NEW_NVCC)
+    with refused("nvcc.arch", ToolError, version="13.0", arch=arch, install=install) as caught:
+        nvcc.compile_cuda("", arch, "cubin")
+    assert "\n" not in str(caught.value)
+
+
+def test_doctor_says_which_gpus_nvcc_no_longer_compiles_for(bare: Path) -> None:
+    path = program(bare / "path", "nvcc", NEW_NVCC)
+    assert nvcc.architectures(path) == (75, 90)
+    (found,) = (one for one in doctor.examine() if one.name == "earlier GPUs")
+    assert (found.status, found.remedy) == ("missing", nvcc.GET_EARLIER_NVCC)
+    assert found.detail.startswith("sm_61, sm_70:")
+    program(bare / "path", "nvcc", "[ $1 = --list-gpu-arch ] && echo compute_50 compute_120")
+    assert "earlier GPUs" not in {one.name for one in doctor.examine()}
+
+
 def test_tools_are_found_apart_from_nvcc(bare: Path) -> None:
     program(bare / "path", "nvcc")
     wanted = program(bare / "wheel", "nvdisasm")

@@ -23,6 +23,13 @@ from ..errors import ToolError
 TOOLKIT: Final = Path("/usr/local/cuda")
 GET_NVCC: Final = "pip install 'tvm-pipeliner[nvcc]', or install the CUDA toolkit"
 
+GET_EARLIER_NVCC: Final = (
+    "CUDA 12.9 is the last that compiles GPUs before sm_75: 'conda install -c conda-forge "
+    "cuda-nvcc=12.9', or its toolkit from developer.nvidia.com/cuda-toolkit-archive, and name its "
+    "nvcc in PIPELINER_NVCC; wheels on PyPI have ptxas of CUDA 12, not nvcc"
+)
+"""How to get an nvcc that still compiles the first GPUs described here."""
+
 SERIALISED_COST: Final = "4096 cubed with weights of int8 took 1.24 times as long on an H100"
 """What a user is told of wgmma that ptxas serialises."""
 
@@ -34,6 +41,9 @@ _INJECTED: Final = r"warpgroup\.(?:arrive|wait) is injected .+ in (?:the )?funct
 
 LINE_INFO: Final = "-lineinfo"
 """nvcc's option that keeps the lines of the source in the machine code, which stays as it is."""
+
+_UNKNOWN_ARCH: Final = "Unsupported gpu architecture"
+"""Of nvcc 12 and 13, for an architecture that is too old or too new for them."""
 
 _MAX_LINES: Final = 12
 _UNDEFINE: Final = tuple(
@@ -158,6 +168,11 @@ def version(nvcc: Path) -> str:
     return found[1] if found else "unknown"
 
 
+def architectures(nvcc: Path) -> tuple[int, ...]:
+    """The compute capabilities that an nvcc compiles for, such as 90; none where it lists none."""
+    return tuple(map(int, re.findall(r"compute_(\d+)", _run([str(nvcc), "--list-gpu-arch"]))))
+
+
 def command(nvcc: Path, arch: str, kind: str, source: Path, output: Path) -> list[str]:
     """The nvcc command line that TVM 0.27 uses (tvm.support.nvcc) for ``arch``, such as sm_90."""
     number = arch.removeprefix("sm_")
@@ -181,14 +196,29 @@ def command(nvcc: Path, arch: str, kind: str, source: Path, output: Path) -> lis
 def compile_cuda(
     source: str, arch: str, kind: Literal["ptx", "cubin", "fatbin"], *, line_info: bool = False
 ) -> Compiled:
-    """CUDA C++ compiled for ``arch``; ToolError carries nvcc's errors."""
+    """CUDA C++ compiled for ``arch``; ToolError carries nvcc's errors.
+
+    Of an architecture that this nvcc does not know, it says how to get one that does.
+    """
     nvcc = find_nvcc()
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
         path, output = Path(folder) / "kernel.cu", Path(folder) / f"kernel.{kind}"
         path.write_text(source)
         options = [LINE_INFO] if line_info else []
-        log = _run([*command(nvcc, arch, kind, path, output), *options])
+        try:
+            log = _run([*command(nvcc, arch, kind, path, output), *options])
+        except ToolError as err:
+            if _UNKNOWN_ARCH not in str(err):
+                raise
+            raise _of_unknown_arch(nvcc, arch) from err
         return Compiled(output.read_bytes(), log)
+
+
+def _of_unknown_arch(nvcc: Path, arch: str) -> ToolError:
+    """That ``nvcc`` does not compile for ``arch``, and which does."""
+    known, wanted = architectures(nvcc), int(arch.removeprefix("sm_").rstrip("af"))
+    install = GET_EARLIER_NVCC if known and wanted < min(known) else GET_NVCC
+    return ToolError("nvcc.arch", version=version(nvcc), path=str(nvcc), arch=arch, install=install)
 
 
 def shared_library(source: str, path: Path) -> None:

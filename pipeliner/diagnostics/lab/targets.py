@@ -33,6 +33,7 @@ SENTENCES: Final = {
     "nvcc.name": "cannot use '{path}': expected a program called nvcc",
     "nvcc.missing": "cannot find nvcc; {install}",
     "nvcc.no_disassembler": "cannot disassemble: found no {tools:nor}; {install}",
+    "nvcc.arch": "cannot compile for {arch}: nvcc {version} ('{path}') does not know it; {install}",
     "nvcc.compile": "cannot compile '{kernel}': {why}",
     "nvcc.no_runtime": "cannot compile for a GPU: TVM has no {library}",
     "nvcc.runtime": "cannot compile for a GPU: TVM's {library} does not load",
