@@ -46,7 +46,7 @@ L1_ENOUGH_BYTES: Final = constant(
 
 L1_ARRAY_KB: Final = constant(
     "L1_ARRAY_KB",
-    {80: 192, 86: 128, 87: 192, 89: 128, 90: 256},
+    {80: 192, 86: 128, 87: 192, 89: 128, 90: 256, 100: 256, 120: 128},
     "KB",
     "L1 and shared memory of an SM together, by compute capability; earlier GPUs have no cp.async",
     formula="L1 = L1_ARRAY_KB - shared memory's part",

@@ -94,17 +94,27 @@ def map_mma_sync(
         thread_tile=(0, 0),
         k_step=k,
         steps=info.k // k,
-        reason=Reason(
-            "mapping.mma",
-            machine=machine.name,
-            ops=rate.ops_per_cycle,
-            fma=2 * machine.fp32_per_cycle,
-            tile=(rows, columns),
-            registers=registers,
-            most=machine.max_registers_per_thread,
-        ),
+        reason=_reason(rate, machine, (rows, columns), registers),
     )
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def _reason(rate: MmaRate, machine: Machine, tile: tuple[int, int], registers: int) -> Reason:
+    """Why mma.sync computes it, and what the GPU has beside that no plan uses."""
+    why = Reason(
+        "mapping.mma",
+        machine=machine.name,
+        ops=rate.ops_per_cycle,
+        fma=2 * machine.fp32_per_cycle,
+        tile=tile,
+        registers=registers,
+        most=machine.max_registers_per_thread,
+    )
+    if not machine.has_tma or machine.wgmmas:
+        return why
+    if machine.has_tcgen05:
+        return Reason("mapping.unused_tcgen05", why=why, arch=machine.arch)
+    return Reason("mapping.unused_tma", why=why, arch=machine.arch)
 
 
 def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int, others: int) -> int:

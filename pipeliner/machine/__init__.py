@@ -11,6 +11,7 @@ of the L40S's chip (its own tables state 48 or 96). Not compared: the other late
 """
 
 from .ampere import A100, L40S, RTX_3090, RTX_4090
+from .blackwell import B200, RTX_5090
 from .described import records_of
 from .earlier import GTX_1080_TI, T4, V100
 from .file import SUFFIX, MachineFile, MeasuredValue, read_machine, write_machine
@@ -21,6 +22,7 @@ from .values import MEASURED, VECTOR_BYTES, WARP, Machine, MmaRate, key_of
 
 __all__ = [
     "A100",
+    "B200",
     "GTX_1080_TI",
     "H100",
     "H200",
@@ -31,6 +33,7 @@ __all__ = [
     "REFERENCES",
     "RTX_3090",
     "RTX_4090",
+    "RTX_5090",
     "SUFFIX",
     "T4",
     "V100",

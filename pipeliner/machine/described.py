@@ -36,10 +36,15 @@ def described(
     return machine
 
 
-def sister(base: Machine, name: str, date: str, **values: Sourced) -> Machine:
-    """``base`` with another name and these fields; everything else is derived from ``base``."""
+def sister(
+    base: Machine, name: str, date: str, *, arch: str | None = None, **values: Sourced
+) -> Machine:
+    """``base`` with another name and these fields; everything else is derived from ``base``.
+
+    ``arch``: its architecture, where that is not the one of ``base``.
+    """
     changed = {key: value for key, (value, _) in values.items()}
-    machine = dataclasses.replace(base, name=name, **changed)
+    machine = dataclasses.replace(base, name=name, arch=arch or base.arch, **changed)
     as_base = {
         key: (derived(f"as {base.name}; {source}"), date)
         for key, (source, _) in _SOURCES[base.name].items()

@@ -8,12 +8,16 @@ from typing import Any, Final
 
 from ..errors import TargetError
 from .ampere import A100, L40S, RTX_3090, RTX_4090
+from .blackwell import B200, RTX_5090
 from .earlier import GTX_1080_TI, T4, V100
 from .file import SUFFIX, read_machine
 from .hopper import H100, H200
 from .values import Machine, capability_of, key_of
 
-MACHINES: Final = (GTX_1080_TI, V100, T4, A100, RTX_3090, RTX_4090, L40S, H100, H200)
+MACHINES: Final = (
+    *(GTX_1080_TI, V100, T4, A100, RTX_3090, RTX_4090, L40S),
+    *(H100, H200, B200, RTX_5090),
+)
 """By architecture; of those of one architecture, the first stands for it."""
 
 NAMES: Final = {machine.key: machine for machine in MACHINES}

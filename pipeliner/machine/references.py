@@ -14,8 +14,13 @@ REFERENCES: Final = {
     "L40S": "NVIDIA, L40S datasheet (2023)",
     "H100": "NVIDIA, H100 Tensor Core GPU Architecture (2022) and the product page's peak rates",
     "H200": "NVIDIA, H200 datasheet (2024)",
+    "B200": "NVIDIA, HGX B200 in the Blackwell datasheet (2024), and DGX B200's page: peak rates "
+    "without sparsity of one of eight",
+    "5090": "NVIDIA, RTX Blackwell GPU Architecture (2025), table of the GeForce RTX 5090",
+    "Props": "what NVIDIA's driver reports of a B200: 148 SMs, 126.5 MB of L2, a bus of 7680 bits "
+    "at 3996 MHz, as shown in pytorch/ao's pull request 4002 (2026)",
     "CC": "CUDA C++ Programming Guide, technical specifications for each compute capability; "
-    "shared memory, threads, CTAs and registers of 6.1 to 9.0 agree with "
+    "shared memory, threads, CTAs and registers of 6.1 to 12.0 agree with "
     "cuda/__device/arch_traits.h of the toolkit 13.0",
     "OCC": "cuda_occupancy.h of the CUDA toolkit 13.0: what one CTA is charged",
     "Luo": "Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, arXiv "

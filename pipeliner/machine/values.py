@@ -229,6 +229,11 @@ class Machine:
         return self.capability >= 90
 
     @property
+    def has_tcgen05(self) -> bool:
+        """Whether it multiplies in tensor memory (PTX ISA: tcgen05 is of sm_100 to sm_110)."""
+        return 100 <= self.capability < 120
+
+    @property
     def has_pdl(self) -> bool:
         """Whether kernels may start before the one before ends (PTX ISA: griddepcontrol, sm_90)."""
         return self.capability >= 90

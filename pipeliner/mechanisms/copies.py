@@ -116,7 +116,7 @@ def _mechanism(
     if reader is not None and multiplied_by(reader[1]).warpgroup_wide:
         return _warpgroup_mechanism(copy, vector, machine, request)
     if asked in PRODUCED:
-        error = PlanError if machine.has_tma else TargetError
+        error = PlanError if machine.wgmmas else TargetError
         why = PRODUCED_COPIES[asked].obstacle(copy, machine) or Reason("mechanism.no_wgmma")
         raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
     if asked == "register" or asked == "direct":

@@ -166,7 +166,7 @@ def clusters_considered(info: KernelInfo, machine: Machine, request: Request) ->
     """Sizes of clusters that a candidate may have; proving what CTAs share takes a while."""
     if request.plan is not None:
         return () if request.plan.cluster == 1 else (request.plan.cluster,)
-    if not machine.has_tma or not may_be_warpgroup_wide(request.instruction):
+    if not machine.wgmmas or not may_be_warpgroup_wide(request.instruction):
         return ()
     if request.cluster != "auto":
         return () if request.cluster == 1 else (request.cluster,)

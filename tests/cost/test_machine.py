@@ -6,6 +6,7 @@ from tvm.target import Target
 from pipeliner.errors import TargetError
 from pipeliner.machine import (
     A100,
+    B200,
     GTX_1080_TI,
     H100,
     H200,
@@ -13,6 +14,7 @@ from pipeliner.machine import (
     MACHINES,
     RTX_3090,
     RTX_4090,
+    RTX_5090,
     T4,
     V100,
     machine_for,
@@ -33,6 +35,12 @@ every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine:
         ("sm_75", T4),
         ("sm_86", RTX_3090),
         ("sm_89", RTX_4090),
+        ("sm_100", B200),
+        ("sm_100a", B200),
+        ("sm_120", RTX_5090),
+        ("sm_120a", RTX_5090),
+        ("b200", B200),
+        ("rtx5090", RTX_5090),
         ("h200", H200),
         ("RTX 4090", RTX_4090),
         ("cuda -arch=sm_80", A100),
@@ -63,6 +71,7 @@ def test_its_name_makes_a_target_that_finds_it_again(machine):
         ("sm_89", "NVIDIA L40S", "l40s"),
         ("sm_89", "NVIDIA GeForce RTX 4090", None),
         ("sm_89", "NVIDIA GeForce RTX 4080", None),
+        ("sm_120", "NVIDIA GeForce RTX 5090", None),
         ("sm_72", "Xavier", None),
     ],
 )
@@ -75,7 +84,7 @@ def test_an_architecture_without_constants_is_refused_by_name():
         machine_for("sm_72")
     assert str(error.value) == (
         "cannot plan for sm_72: its machine is not described, expected sm_61, sm_70, sm_75, sm_80, "
-        "sm_86, sm_89, sm_90"
+        "sm_86, sm_89, sm_90, sm_100, sm_120"
     )
 
 
@@ -93,6 +102,9 @@ def test_a_target_that_is_no_gpu_is_refused():
         (RTX_4090, "float16", 165.2),
         (RTX_4090, "tfloat32", 82.6),
         (RTX_4090, "int8", 660.6),
+        (RTX_5090, "float16", 209.5),
+        (RTX_5090, "tfloat32", 104.8),
+        (RTX_5090, "int8", 838),
         (L40S, "float16", 362.05),
         (L40S, "int8", 733),
         (H100, "float16", 989 * 0.63),
@@ -114,6 +126,7 @@ def test_tensor_rate_times_clock_is_the_published_peak(machine, dtype, tflops):
         (A100, 19.5),
         (RTX_3090, 35.6),
         (RTX_4090, 82.6),
+        (RTX_5090, 104.8),
         (L40S, 91.6),
         (H200, 66.9 * 1.83 / 1.98),  # published at the higher of its clocks
     ],
@@ -148,6 +161,8 @@ def test_capacities_are_those_of_the_compute_capability(machine):
         "sm_86": (100, 99, 1536, 16),
         "sm_89": (100, 99, 1536, 24),
         "sm_90": (228, 227, 2048, 32),
+        "sm_100": (228, 227, 2048, 32),
+        "sm_120": (100, 99, 1536, 24),
     }[machine.arch]
     assert tuple(size // 1024 for size in found) == expected[:2]
     assert (machine.max_threads_per_sm, machine.max_ctas_per_sm) == expected[2:]
@@ -156,9 +171,15 @@ def test_capacities_are_those_of_the_compute_capability(machine):
 
 @every_machine
 def test_capabilities_are_those_of_the_architecture(machine):
-    """PTX ISA: cp.async and mma.sync of m16n8k16 need sm_80; cp.async.bulk and wgmma, sm_90."""
-    assert machine.has_cp_async == bool(machine.mmas) == (machine.arch >= "sm_80")
-    assert machine.has_tma == bool(machine.wgmmas) == (machine.arch >= "sm_90")
+    """PTX ISA: cp.async and mma.sync of m16n8k16 need sm_80, cp.async.bulk sm_90.
+
+    wgmma is sm_90a's alone, tcgen05 of sm_100 to sm_110.
+    """
+    number = int(machine.arch.removeprefix("sm_"))
+    assert machine.has_cp_async == bool(machine.mmas) == (number >= 80)
+    assert machine.has_tma == (number >= 90)
+    assert bool(machine.wgmmas) == (number == 90)
+    assert machine.has_tcgen05 == (number == 100)
     assert all(rate.shape[:2] == (16, 8) for rate in machine.mmas)
     assert all(rate.shape[:2] == (64, 256) for rate in machine.wgmmas)
 

@@ -180,19 +180,19 @@ def test_more_than_48_kilobytes_are_asked_for_at_launch() -> None:
 
 
 def test_a_gpu_without_a_machine_gets_right_code_and_the_reason() -> None:
-    target = Target({"kind": "cuda", "arch": "sm_120"})
+    target = Target({"kind": "cuda", "arch": "sm_121"})
     with target:
         mod = SoftwarePipeline()(tvm.IRModule({"main": ring_kernels.one_slot}))
     plan = pipeliner.plan_of(mod["main"])
     assert not plan.pipelined
-    assert gives(plan.reasons[0], "machine.unknown", arch="sm_120")
+    assert gives(plan.reasons[0], "machine.unknown", arch="sm_121")
     assert plan.sync.barriers == 2
 
 
 def test_a_request_for_a_gpu_without_a_machine_raises() -> None:
     with (
-        refused("machine.unknown", TargetError, arch="sm_120"),
-        Target({"kind": "cuda", "arch": "sm_120"}),
+        refused("machine.unknown", TargetError, arch="sm_121"),
+        Target({"kind": "cuda", "arch": "sm_121"}),
     ):
         SoftwarePipeline(depth=2)(tvm.IRModule({"main": ring_kernels.one_slot}))
 

@@ -235,7 +235,7 @@ def mixed(tmp_path):
         records.add(Record(*key, good, **values))
         records.add(Record(*key, good, **values | {"experiment": "A: B/"}))
         records.add(Record('{"kind": "Attention", "m": 3}', *key[1:], "{}", samples=(0.1,)))
-        records.add(Record(key[0], "b200", key[2], good, samples=(0.1,)))
+        records.add(Record(key[0], "b300", key[2], good, samples=(0.1,)))
         records.add(Record(*key, "of another version", samples=(0.1,)))
         records.add(Record(*key[:2], "pipeliner 0.0.1", good, samples=(0.1,), made=1.0))
     return path
@@ -249,7 +249,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(mixed, tmp_path):
     for words in (
         '1: cannot read workload \'{"kind": "Attention", "m": 3}\': expected a kind of Gemm',
         "1: expected a machine of gtx1080ti, v100, t4, a100",
-        "or the file of 'b200' (--machine)",
+        "or the file of 'b300' (--machine)",
         "1: its candidate cannot be read",
         "1: made by other versions than the newest",
     ):
@@ -260,11 +260,11 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(mixed, tmp_path):
 
 def test_records_that_cannot_be_read_at_all_are_one_line(tmp_path, capsys):
     with Records(tmp_path / "r") as records:
-        records.add(Record("{}", "b200", versions_key(), "{}", samples=(1.0,)))
+        records.add(Record("{}", "b300", versions_key(), "{}", samples=(1.0,)))
     assert cli.main(["report", "--db", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 1
     err = capsys.readouterr().err
     told(err, "report.unreadable", db=str(tmp_path / "r"), count=1)
-    told(err, "report.machine", choices=tuple(NAMES), machine="b200")
+    told(err, "report.machine", choices=tuple(NAMES), machine="b300")
     assert not (tmp_path / "r.html").exists()
 
 

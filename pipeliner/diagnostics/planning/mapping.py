@@ -33,6 +33,8 @@ SENTENCES: Final = {
         "{machine} runs it at {ops} operations a cycle and SM, against {fma} of the FMA pipe; warp "
         "tile {tile:by} takes about {registers} of {most} registers"
     ),
+    "mapping.unused_tcgen05": "{why}; {arch} has no wgmma, its tcgen05 and its TMA are not used",
+    "mapping.unused_tma": "{why}; {arch} has neither wgmma nor tcgen05, its TMA is not used",
     "mapping.simt": (
         "a thread owns {tile:by}: {macs} multiply-adds for {operands} operands, about {registers} "
         "of {most} registers"

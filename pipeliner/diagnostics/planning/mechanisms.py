@@ -71,6 +71,7 @@ SENTENCES: Final = {
     "box.window": "its pixels are boxes in all their dimensions; no other thread computes where",
     "box.im2col": "its pixels are gathered in im2col mode; no other thread computes where",
     "box.machine": "it needs sm_90, {machine} is {arch}",
+    "box.unused": "the TMA of {machine} is not used: it is for wgmma, which {arch} does not have",
     "box.bound": "its threads are bound, one thread would have to make it",
     "box.scope": "it writes shared memory, '{buffer}' is in {scope}",
     "box.dtype": "it does not know elements of {dtype}",

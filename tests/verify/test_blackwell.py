@@ -1,0 +1,108 @@
+"""sm_100 and sm_120: cp.async and mma.sync, right in the emulator, compiled by nvcc."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import pipeliner
+from pipeliner.errors import TargetError
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.schedules import (
+    ConvTile,
+    Gemm,
+    GemmTile,
+    conv2d,
+    schedule_conv,
+    schedule_gemm,
+)
+from pipeliner.verification.verdict import verify_workload
+from tests.refusals import gives, refused, says
+
+every_gpu = pytest.mark.parametrize("gpu", ["b200", "rtx5090"])
+
+FUSED = Gemm(100, 72, 40, epilogue=("bias", "relu"))
+SMALL = Gemm(64, 64, 96)
+PIXELS = conv2d(1, 9, 9, 32, 32, 3, 3, pad=1, epilogue=("bias",))
+
+
+def product(spec: Gemm, gpu: str) -> Kernel:
+    return pipeliner.build(schedule_gemm(spec, GemmTile(64, 64, 32)), gpu)
+
+
+def filtered(gpu: str) -> Kernel:
+    return pipeliner.build(schedule_conv(PIXELS, ConvTile(32, 32, 32)), gpu)
+
+
+@every_gpu
+def test_the_model_takes_cp_async_and_mma_and_says_what_is_not_used(gpu: str) -> None:
+    big = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 128, 32))
+    plan = pipeliner.plan_of(pipeliner.pipeline(big, gpu))
+    assert plan.matmuls[0].instruction == "mma.m16n8k16.f16.f32"
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    assert plan.pipelined
+    assert plan.loops[0].rings[0].depth > 1
+    assert not plan.roles
+    code = {"b200": "mapping.unused_tcgen05", "rtx5090": "mapping.unused_tma"}[gpu]
+    assert gives(plan.matmuls[0].reason, code, arch=plan.target)
+
+
+def test_the_reason_is_of_gpus_alone_that_have_more() -> None:
+    for gpu in ("a100", "h100"):
+        func = pipeliner.pipeline(
+            schedule_gemm(SMALL, GemmTile(64, 64, 32)), gpu, instruction="mma"
+        )
+        reason = pipeliner.plan_of(func).matmuls[0].reason
+        assert not says("mapping.unused_tcgen05", [reason])
+        assert not says("mapping.unused_tma", [reason])
+
+
+@every_gpu
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [({"instruction": "wgmma"}, "wgmma.machine"), ({"mechanism": "tma"}, "box.unused")],
+    ids=["wgmma", "tma"],
+)
+def test_what_no_plan_uses_there_is_refused_in_a_line(
+    gpu: str, asked: dict[str, str], code: str
+) -> None:
+    with refused(code, TargetError) as caught:
+        pipeliner.pipeline(schedule_gemm(SMALL, GemmTile(64, 64, 32)), gpu, **asked)
+    assert "\n" not in str(caught.value)
+
+
+@every_gpu
+@pytest.mark.parametrize("arch", ["", "a"])
+def test_the_architecture_by_name_is_planned_for_like_the_gpu(gpu: str, arch: str) -> None:
+    target = {"b200": "sm_100", "rtx5090": "sm_120"}[gpu] + arch
+    named, like = product(SMALL, target), product(SMALL, gpu)
+    assert named.arch == target
+    assert named.plan == like.plan
+    assert named.cuda == like.cuda
+
+
+@every_gpu
+def test_a_product_is_right(gpu: str) -> None:
+    assert verify_workload(product(FUSED, gpu), FUSED).ok
+
+
+@every_gpu
+@pytest.mark.part(2)
+def test_a_convolution_is_right(gpu: str) -> None:
+    assert verify_workload(filtered(gpu), PIXELS).ok
+
+
+@every_gpu
+@pytest.mark.nvcc
+def test_nvcc_compiles_a_product_for_it(gpu: str) -> None:
+    sass = product(SMALL, gpu).sass
+    assert re.search(r"\bHMMA\.16816\.F32\b", sass)
+    assert re.search(r"\bLDGSTS\b", sass)
+
+
+@every_gpu
+@pytest.mark.nvcc
+@pytest.mark.deep("test_nvcc_compiles_a_product_for_it: a convolution takes the same way")
+def test_nvcc_compiles_a_convolution_for_it(gpu: str) -> None:
+    assert filtered(gpu).resources[0].registers
