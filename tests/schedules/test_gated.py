@@ -16,6 +16,8 @@ from pipeliner.schedules.scheduled import scheduled
 from pipeliner.verification.accuracy import worst_error
 from tests.refusals import refused
 
+from .test_gemm import check
+
 
 def silu(x: float) -> float:
     return x / (1 + math.exp(-x))
@@ -73,6 +75,10 @@ def test_what_a_gated_gemm_is_not() -> None:
         schedule_gemm(GatedGemm(16, 16, 64), GemmTile(16, 16, 16, splits=2))
     with refused("tile.kind", WorkloadError):
         scheduled(GatedGemm(16, 16, 16), NaiveTile())
+
+
+def test_a_persistent_grid_computes_it_too() -> None:
+    check(GatedGemm(64, 64, 64, dtype="bf16"), GemmTile(16, 32, 16, persistent=3))
 
 
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)

@@ -73,7 +73,6 @@ CASES = {
         GatedGemm(20, 24, 16, batch=3, dtype="fp32", activation="relu"),
         GemmTile(16, 8, 8),
     ),
-    "gated-persistent": (GatedGemm(64, 64, 64, dtype="bf16"), GemmTile(16, 32, 16, persistent=3)),
     "gated-symbolic": (GatedGemm(None, 40, 24, layout="TN"), GemmTile(16, 16, 8)),
     "fp32-out": (Gemm(16, 24, 32, out="float32"), GemmTile(16, 8, 16)),
 }
