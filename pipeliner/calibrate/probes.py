@@ -106,6 +106,7 @@ def probes(machine: Machine) -> Iterator[Probe]:
     if machine.has_tma:
         yield _mbarrier()
         yield _tma()
+    if machine.wgmmas:
         yield _wgmma()
     yield _clock(machine)
 
