@@ -1,7 +1,12 @@
 """A lower bound of what a kernel is predicted to take, before anything of it is mapped.
 
-    us   = norm(rounds * trip * busy / clock, compulsory) + elementwise kernels
-    busy = norm(arithmetic, lsu, l2) (+ RESTART_CYCLES where the GPU has no TMA)
+    us     = norm((rounds * trip * busy + once) / clock, memory) + elementwise kernels
+    busy   = norm(arithmetic, lsu, l2) (+ RESTART_CYCLES where the GPU has no TMA)
+    once   = latency + global_latency + (2 * sqrt(rounds) - 1) * (l2 + stored)
+    memory = compulsory + EXPOSED_LATENCIES * global_latency
+
+``once`` is the prologue and the epilogue of a CTA, ``stored`` the cycles of its results: an SM with
+``CTAs`` at once in ``waves`` pays ``CTAs + waves - 1`` of them, of which that is the least.
 
 Each term is one of ``predict``'s at the least that any mapping, mechanism and depth come to. A tile
 whose bound lies above the time of another one needs no plan.
@@ -12,9 +17,10 @@ from __future__ import annotations
 import math
 
 from ..cost.busy import PIPE_NORM, RESTART_CYCLES
-from ..cost.memory import compulsory_us
+from ..cost.memory import EXPOSED_LATENCIES, compulsory_us
 from ..cost.predict import ASSUMED_TRIP, MEMORY_NORM
 from ..cost.usage import Usage
+from ..cost.work import written
 from ..machine import Machine
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import TMA_RATE, cta_count, memory_rate
@@ -35,13 +41,24 @@ def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
     us = sum(elementwise_us(found, machine) for found in info.elementwise)
     for loop in info.loops:
         trip = ASSUMED_TRIP if loop.trip is None else loop.trip * (loop.outer or 1)
-        busy = _usage(loop, machine, request, by_warpgroup).norm(PIPE_NORM)
-        busy += 0 if machine.has_tma else RESTART_CYCLES
-        on_sms = machine.cycles_to_us(rounds * trip * busy)
-        read = {op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}
-        memory = compulsory_us(sum(read.values()), 0, machine)
+        usage = _usage(loop, machine, request, by_warpgroup)
+        busy = usage.norm(PIPE_NORM) + (0 if machine.has_tma else RESTART_CYCLES)
+        stored = written(info, loop) / machine.dram_bytes_per_cycle
+        once: float = min(machine.l2_latency, machine.global_latency) + machine.global_latency
+        once += (2 * math.sqrt(rounds) - 1) * (usage.l2 + stored)
+        on_sms = machine.cycles_to_us(rounds * trip * busy + once)
+        memory = _memory_us(info, loop, machine)
         us += float((on_sms**MEMORY_NORM + memory**MEMORY_NORM) ** (1.0 / MEMORY_NORM))
     return us
+
+
+def _memory_us(info: KernelInfo, loop: LoopInfo, machine: Machine) -> float:
+    """Microseconds that memory takes, however many loads are in flight."""
+    read = {op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}
+    ctas = (cta_count(info) or 0) * (loop.outer or 1)
+    compulsory = compulsory_us(sum(read.values()), ctas * written(info, loop), machine)
+    exposed = machine.cycles_to_us(EXPOSED_LATENCIES * machine.global_latency)
+    return compulsory + exposed if compulsory else 0.0
 
 
 def _usage(loop: LoopInfo, machine: Machine, request: Request, by_warpgroup: bool) -> Usage:

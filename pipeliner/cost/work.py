@@ -107,7 +107,7 @@ def work_of(
         ),
         fragments=fragment_timing(loop, matmuls, machine),
         wgmma=wgmma_timing(loop, copies, matmuls, machine, rate),
-        stores=ResultStores(tile_bytes=_written(info, loop) or _accumulated(info)),
+        stores=ResultStores(tile_bytes=written(info, loop) or _accumulated(info)),
     )
 
 
@@ -160,11 +160,11 @@ def _traffic(
 ) -> Traffic:
     copied = list(copies_of(loop, copies))
     read = sum({op.src: op.src_bytes for op, _ in copied}.values())
-    written = ctas * (loop.outer or 1) * _written(info, loop)
+    stored = ctas * (loop.outer or 1) * written(info, loop)
     return Traffic(
         rate=rate,
         read_bytes=read,
-        memory_us=compulsory_us(read, written, machine),
+        memory_us=compulsory_us(read, stored, machine),
         from_memory=rate <= machine.dram_bytes_per_cycle,
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
@@ -172,7 +172,7 @@ def _traffic(
     )
 
 
-def _written(info: KernelInfo, loop: LoopInfo) -> int:
+def written(info: KernelInfo, loop: LoopInfo) -> int:
     """Bytes of a tile of results in global memory; 0: nothing of the loop is stored."""
     summed = {op.acc: element_bytes(op.acc_dtype) for op in loop.ops if isinstance(op, MatmulInfo)}
     stored = {store.acc: element_bytes(store.dtype) for store in info.stores}
