@@ -16,9 +16,8 @@ from ..instructions import warpgroup_tiles
 from ..instructions.dtypes import element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.warpgroup_tiles import up_to
-from ..instructions.wgmma import CONSUMERS, ROWS
 from ..machine import VECTOR_BYTES, Machine
-from ..plan import KernelPlan, MatmulPlan
+from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
@@ -74,9 +73,6 @@ LEAST_STEPS: Final = 4
 
 GROUPS: Final = (1, 4, 8, 16, 32)
 SPLITS: Final = (1, 2, 3, 4, 6, 8)
-
-_WARPS: Final = 4
-"""Of a warpgroup."""
 
 
 def tiles_tried(
@@ -289,16 +285,9 @@ def _warps(spec: Spec, plan: KernelPlan) -> Sequence[tuple[int, int]]:
     if len(plan.matmuls) != 1:
         return ()
     if multiplied_by(plan.matmuls[0]).warpgroup_wide:
-        other = None if isinstance(spec, Gemm) else _transposed(plan.matmuls[0])
+        other = (
+            None if isinstance(spec, Gemm) else warpgroup_tiles.transposed_warps(plan.matmuls[0])
+        )
         return [] if other is None else [other]
     shapes = [(2**m, 2**n) for m in range(4) for n in range(4) if 2 <= m + n <= 3]
     return [shape for shape in shapes if shape != plan.matmuls[0].warps]
-
-
-def _transposed(plan: MatmulPlan) -> tuple[int, int] | None:
-    """Warps of a wgmma tile whose rows run along its other dimension; None: it is no multiple."""
-    extent = plan.m if plan.swap_ab else plan.n
-    groups, rest = divmod(extent, ROWS)
-    if rest or groups > max(CONSUMERS):
-        return None
-    return (groups * _WARPS, 1) if plan.swap_ab else (1, groups * _WARPS)

@@ -7,13 +7,9 @@ C = acc * gate                      so a thread has both factors of each of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ..values.facts import LoopInfo, MatmulInfo
 from .dtypes import element_bytes
-
-_WORD_BYTES: Final = 4
-"""Bytes of a register."""
 
 
 def words_beside(op: str, loops: Sequence[LoopInfo]) -> int:
@@ -21,7 +17,7 @@ def words_beside(op: str, loops: Sequence[LoopInfo]) -> int:
     together = _together(op, loops)
     own = {other.acc for other in together if other.op == op}
     words = {
-        other.acc: other.m * other.n * element_bytes(other.acc_dtype) // _WORD_BYTES
+        other.acc: other.m * other.n * element_bytes(other.acc_dtype) // element_bytes("uint32")
         for other in together
         if other.acc not in own
     }

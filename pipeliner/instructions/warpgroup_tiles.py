@@ -13,11 +13,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..machine import Machine
+from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, derived, documented, measured
+from ..plan import MatmulPlan
 from ..plan.request import Instruction, Request
 from .table import may_be_warpgroup_wide
-from .wgmma import ROWS
+from .wgmma import CONSUMERS, ROWS, WARPGROUP
 
 ASKED: Final = Request(instruction="wgmma")
 """The request that such a tile is planned with."""
@@ -140,3 +141,13 @@ def up_to(sizes: Sequence[int], extent: int) -> list[int]:
     """The sizes below ``extent`` and the first that covers it."""
     below = [size for size in sizes if size < extent]
     return [*below, *[size for size in sizes if size >= extent][:1]]
+
+
+def transposed_warps(plan: MatmulPlan) -> tuple[int, int] | None:
+    """Warps of a wgmma tile whose rows run along its other dimension; None: it is no multiple."""
+    extent = plan.m if plan.swap_ab else plan.n
+    groups, rest = divmod(extent, ROWS)
+    if rest or groups > max(CONSUMERS):
+        return None
+    warps = groups * WARPGROUP // WARP
+    return (warps, 1) if plan.swap_ab else (1, warps)

@@ -11,7 +11,7 @@ from pipeliner import bench, cli
 from pipeliner.bench import Contender, Problem
 from pipeliner.commands.lab import bench as command
 from pipeliner.diagnostics import Reason
-from pipeliner.measuring import gpu_bench
+from pipeliner.measuring import operands
 from pipeliner.schedules import ConvTile, GemmTile, conv2d
 from tests.refusals import told
 
@@ -181,8 +181,8 @@ def test_one_workload(
 
     monkeypatch.setattr(bench, "contenders", contenders)
     # Nothing here is right or wrong, and numpy takes a minute for a product of 4096^3.
-    monkeypatch.setattr(gpu_bench, "truth", lambda *_: None)
-    monkeypatch.setattr(gpu_bench, "random_inputs", lambda *_: ())
+    monkeypatch.setattr(operands, "truth", lambda *_: None)
+    monkeypatch.setattr(operands, "random_inputs", lambda *_: ())
     small = ("--n", "1", "--h", "8", "--w", "8", "--c", "8", "--k", "8")
     code, out, _ = run(capsys, "conv2d", *small)
     assert asked == [conv2d(1, 8, 8, 8, 8, 3, 3, pad=1)]
