@@ -13,7 +13,7 @@ from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
-from ..space.ranking import choose
+from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
 from .closed_form import contraction_info
 from .tile_space import depthwise_tile, raster_group, tiles_of, tiles_tried, worthwhile_splits
@@ -226,7 +226,7 @@ def _tile(what: Contraction, tile: GemmTile) -> _Tile:
 def _planned(compared: _Tile, machine: Machine, request: Request) -> list[ComparedTile]:
     """A tile with the time of what it makes; nothing where it makes nothing."""
     tile, tiles, info = compared
-    plan = choose(info, machine, request, accelerated=False)
+    plan = Ranking(info, machine, request, accelerated=False).best().plan
     if not plan.matmuls or plan.predicted_us <= 0.0:
         return []
     depth = min((channel.depth for channel in plan.mbarriers), default=0)

@@ -21,6 +21,8 @@ from ..cost.memory import EXPOSED_LATENCIES, compulsory_us
 from ..cost.predict import ASSUMED_TRIP, MEMORY_NORM
 from ..cost.usage import Usage
 from ..cost.work import written
+from ..instructions.dtypes import element_bytes
+from ..instructions.wgmma import ROWS
 from ..machine import Machine
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import TMA_RATE, cta_count, memory_rate
@@ -73,7 +75,20 @@ def _usage(loop: LoopInfo, machine: Machine, request: Request, by_warpgroup: boo
         elif isinstance(op, MatmulInfo):
             most = _ops_per_cycle(op, machine, request, by_warpgroup)
             arithmetic += 2 * op.m * op.n * op.k / most
+            if request.instruction == "wgmma":
+                lsu += _read_by_wgmma(op) / machine.smem_bytes_per_cycle
     return Usage(tensor=arithmetic, lsu=lsu, l2=l2)
+
+
+def _read_by_wgmma(op: MatmulInfo) -> float:
+    """The fewest bytes of shared memory that wgmma reads in an iteration, A and B swapped or not.
+
+    Each block of 64 rows reads all of the second operand; the first is read once, or in registers.
+    """
+    a, b = op.m * op.k * element_bytes(op.a_dtype), op.n * op.k * element_bytes(op.b_dtype)
+    if op.a_dtype != op.b_dtype:
+        return float(min(op.m // ROWS * b, op.n // ROWS * a))
+    return float(min(a + op.m // ROWS * b, b + op.n // ROWS * a))
 
 
 def _ops_per_cycle(op: MatmulInfo, machine: Machine, request: Request, by_warpgroup: bool) -> float:

@@ -224,7 +224,7 @@ def _map_matmuls(
                 pinned = pinned_matmul(request, op.op)
                 done[op.op] = map_matmul(op, machine, pinned, threads, beside)
             else:
-                alike = spread_alike(op, info.loops)
+                alike = [one for one in spread_alike(op, info.loops) if one.op not in done]
                 done.update(_map_alike(alike, machine, request, threads, beside))
         mapped = done[op.op]
         if isinstance(mapped, Mapping):
@@ -249,7 +249,8 @@ def _map_alike(
 ) -> dict[str, Mapping | Reason]:
     """Mappings of matmuls whose accumulators one instruction is to spread in one way.
 
-    ``beside``: words of other accumulators of the CTA than each one's.
+    Where it cannot, those of the first one's accumulator alone. ``beside``: words of other
+    accumulators of the CTA than each one's.
     """
     first, *others = ops
     mapped = map_matmul(first, machine, request, threads, beside)
@@ -269,6 +270,9 @@ def _map_alike(
             op.op: map_matmul(op, machine, alike, mapped.threads, beside) for op in others
         }
     except (PlanError, TargetError):
+        own = [op for op in ops if op.acc == first.acc]
+        if len(own) < len(ops):
+            return _map_alike(own, machine, request, threads, beside)
         if simt or request.instruction != "auto":
             raise
         return _map_alike(ops, machine, replace(request, instruction="simt"), threads, beside)

@@ -35,7 +35,7 @@ from .rings import ring_buffers, why_no_ring
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
-    """A plan without its schedule, and the loops that it is of, each with its axis of depths."""
+    """A plan without ops and schedule, and the loops it is of, each with its axis of depths."""
 
     plan: KernelPlan
     loops: tuple[LoopWork, ...] = ()
@@ -109,11 +109,16 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKern
         predicted_us=predicted_us(info, predicted, machine),
         reasons=(*reasons, *(summary(prediction, machine) for prediction in predicted)),
     )
+    return PlannedKernel(kernel, mapped.loops)
+
+
+def with_ops(plan: KernelPlan, info: KernelInfo, machine: Machine) -> KernelPlan:
+    """``plan`` with the ops of its pipelined loops: only one that is carried out needs them."""
     costed = tuple(
-        replace(loop, ops=op_plans(found, info, kernel, machine)) if loop.pipelined else loop
-        for loop, found in zip_longest(kernel.loops, info.loops)
+        replace(loop, ops=op_plans(found, info, plan, machine)) if loop.pipelined else loop
+        for loop, found in zip_longest(plan.loops, info.loops)
     )
-    return PlannedKernel(replace(kernel, loops=costed), mapped.loops)
+    return replace(plan, loops=costed)
 
 
 def _work_alone(mapped: MappedKernel, one: LoopWork, machine: Machine) -> Work:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from ..choice.planned import with_ops
 from ..diagnostics import Reason, Why, is_code
 from ..machine import Machine
 from ..mechanisms.ping_pong import promotion_stalls
@@ -106,7 +107,7 @@ class Ranking:
 
     def explained(self, candidate: PlanCandidate) -> KernelPlan:
         """The plan of ``candidate``, which says how it compares; raises why it has none."""
-        plan = candidate.plan
+        plan = with_ops(candidate.plan, self.info, self.machine)
         said: list[Reason | None] = []
         if candidate.tier == "compared":
             said = [

@@ -9,7 +9,7 @@ from pipeliner.machine import A100, H100, T4
 from pipeliner.schedules import choice
 from pipeliner.schedules.choice import compare_tiles, default_tile
 from pipeliner.schedules.workloads import ConvWeightGrad, Gemm, conv2d
-from pipeliner.space.ranking import choose
+from pipeliner.space.ranking import Ranking
 
 LAYER = conv2d(8, 28, 28, 64, 96, 3, 3, pad=1)
 
@@ -34,12 +34,13 @@ def planned(monkeypatch):
     seen: list[tuple[float, float]] = []
 
     def watched(info, machine, request, **options):
-        plan = choose(info, machine, request, **options)
-        if plan.matmuls and plan.predicted_us:
-            seen.append((least_us(info, machine, request), plan.predicted_us))
-        return plan
+        ranking = Ranking(info, machine, request, **options)
+        best = ranking.best()
+        if best.is_possible and best.plan.matmuls and best.us:
+            seen.append((least_us(info, machine, request), best.us))
+        return ranking
 
-    monkeypatch.setattr(choice, "choose", watched)
+    monkeypatch.setattr(choice, "Ranking", watched)
     return seen
 
 

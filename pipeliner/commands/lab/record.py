@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import WorkloadError
 from ..shared import console
-from .bench import SUITES
 
 if TYPE_CHECKING:
     from ...logs.recorder import Job
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
 HELP: Final = "time many tiles and depths of the suites into a log (needs a GPU and PyTorch)"
 
 DTYPES: Final = ("float16", "float32")
+
+SUITES: Final = ("gemm", "conv")
+"""What is timed by default."""
 
 _LIMIT: Final = 200
 
