@@ -123,6 +123,7 @@ def inputs(n2: int = N) -> list[Any]:
     [("mma", "sm_80"), ("simt", "sm_80"), ("wgmma", "sm_90a")],
 )
 @pytest.mark.parametrize("combine", [silu, in_place], ids=["stored", "in_place"])
+@pytest.mark.slow
 def test_a_nest_of_two_accumulators_runs_on_the_registers(
     combine: Any, instruction: Any, target: str
 ) -> None:

@@ -78,6 +78,7 @@ def test_dynamic_trip_count(case: tuple[Loop, list[int], list[int]], epilogue: A
 
 @SLOW
 @given(schedules(), st.sampled_from(["rolled", "peeled"]), st.integers(0, 9))
+@pytest.mark.slow
 def test_static_trip_count(case: tuple[Loop, list[int], list[int]], epilogue: Any, n: int) -> None:
     loop, stages, order = case
     func = function(loop, n)

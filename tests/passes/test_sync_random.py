@@ -90,6 +90,7 @@ def arguments(n: int = 3) -> list[Any]:
 
 @QUICK
 @given(kernels())
+@pytest.mark.slow
 def test_no_race_is_left(source: str) -> None:
     done, smem, _ = ordered(tvm.script.from_source(source))
     hazards = run(marked(done, smem), arguments()).hazards
