@@ -117,7 +117,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(nvcc, "TOOLKIT", tmp_path / "toolkit")
-    monkeypatch.setattr(nvcc, "_wheel_folders", lambda: [tmp_path / "wheel"])
+    monkeypatch.setattr(nvcc, "wheel_folders", lambda: [tmp_path / "wheel"])
     return tmp_path
 
 

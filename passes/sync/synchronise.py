@@ -67,7 +67,7 @@ def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]
     plans: list[SyncPlan] = []
 
     def kernel(stmt: Any) -> Any:
-        done, plan = _Synchroniser(barrier_tree(stmt, places)).run()
+        done, plan = Synchroniser(barrier_tree(stmt, places)).run()
         plans.append(plan)
         return done
 
@@ -79,7 +79,7 @@ def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]
     )
 
 
-class _Synchroniser:
+class Synchroniser:
     """Places the barriers of one kernel: marks the nodes of its tree that need one before them."""
 
     def __init__(self, tree: Tree) -> None:
@@ -132,7 +132,7 @@ class _Synchroniser:
         """Return the state after the accesses of ``node`` itself."""
         if not node.items:
             return state
-        self._check_reading(node, state)
+        self.check_reading(node, state)
         self._check(node, state)
         entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
         issued = [entry for entry in entries if entry.item.access.issue]
@@ -228,7 +228,7 @@ class _Synchroniser:
             carried = handed if count < EXACT_ITERATIONS else handed | carried
         return carried, after
 
-    def _check_reading(self, node: Node, state: BarrierState) -> None:
+    def check_reading(self, node: Node, state: BarrierState) -> None:
         """Raise LoweringError if ``node`` overwrites what a wgmma in flight still reads."""
         for entry in state.reading.values():
             item = self._first_conflict(entry, node.items)

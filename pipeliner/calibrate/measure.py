@@ -84,7 +84,7 @@ def calibrate(
             name = "launch" if probe is None else probe.name
             try:
                 if probe is None:
-                    values = _launches(torch, _loaded(made[at, 0]))
+                    values = launch_times(torch, _loaded(made[at, 0]))
                 else:
                     took = [
                         _took(torch, _loaded(made[at, run]), one, flush)
@@ -125,7 +125,7 @@ def _took(torch: Any, kernel: Any, run: ProbeRun, flush: Any) -> Took:
 
 def _inputs(torch: Any, run: ProbeRun) -> tuple[Any, ...]:
     if run.chased:
-        return (_cycle(torch, run.chased),)
+        return (pointer_cycle(torch, run.chased),)
     if run.words:
         return (torch.zeros((run.words,), dtype=torch.int32, device="cuda"),)
     if run.rows:
@@ -141,7 +141,7 @@ def _sink(torch: Any, run: ProbeRun) -> tuple[Any, ...]:
     return (torch.zeros((count,), dtype=getattr(torch, dtype), device="cuda"),)
 
 
-def _cycle(torch: Any, words: int) -> Any:
+def pointer_cycle(torch: Any, words: int) -> Any:
     """Words each of which says where the next is, in lines that come in no order and once."""
     torch.manual_seed(0)
     stride = LINE_WORDS if words >= LINE_WORDS * 2 * STEPS else 1
@@ -152,7 +152,7 @@ def _cycle(torch: Any, words: int) -> Any:
     return found
 
 
-def _launches(torch: Any, kernel: Any) -> dict[str, MeasuredValue]:
+def launch_times(torch: Any, kernel: Any) -> dict[str, MeasuredValue]:
     """Of kernels that do nothing, one behind another in a CUDA graph."""
     out = torch.zeros((1,), dtype=torch.int64, device="cuda")
     kernel(out)

@@ -287,12 +287,12 @@ def _folders() -> list[Path]:
     return [
         *(root / "bin" for root in knobs.cuda_roots()),
         *([Path(on_path).parent] if on_path else []),
-        *_wheel_folders(),
+        *wheel_folders(),
         TOOLKIT / "bin",
     ]
 
 
-def _wheel_folders() -> list[Path]:
+def wheel_folders() -> list[Path]:
     """Where NVIDIA's PyPI packages put their programs: ``nvidia/cu13/bin`` and its kin."""
     spec = find_spec("nvidia")
     roots = spec.submodule_search_locations if spec is not None else None

@@ -55,18 +55,18 @@ def loaded(spec: Spec, target: Any) -> LoadedKernel:
 
     With PIPELINER_DB, it is the fastest that was recorded, as ``pipeliner.build`` takes it.
     """
-    cache = _cache()
+    cache = kernel_cache()
     candidate = None
     if knobs.records() is not None:
         candidate = recorded(spec, target, NOTHING_ASKED, None).candidate
     if cache is None:
-        return _built(spec, target, candidate)[1]
+        return built(spec, target, candidate)[1]
     key = kernel_key(spec, target, "" if candidate is None else candidate.to_json())
     with cache.making(key):
         found = _found(cache, key, spec)
         if found is not None:
             return found
-        kernel, made = _built(spec, target, candidate)
+        kernel, made = built(spec, target, candidate)
         try:
             cache.store(key, kernel.export, workspaces_as_text(made.workspaces))
         except (ToolError, OSError) as err:  # it runs all the same
@@ -74,7 +74,8 @@ def loaded(spec: Spec, target: Any) -> LoadedKernel:
         return made
 
 
-def _built(spec: Spec, target: Any, candidate: Candidate | None) -> tuple[Kernel, LoadedKernel]:
+def built(spec: Spec, target: Any, candidate: Candidate | None) -> tuple[Kernel, LoadedKernel]:
+    """The kernel of ``spec``, made here: by the model's choice, or as ``candidate`` says."""
     chosen = candidate or default_candidate(spec, target)
     kernel = with_workspaces(build_with(chosen.function(spec), target, chosen.request))
     with nvcc.for_tvm(), kernel.target:
@@ -102,7 +103,7 @@ def _found(cache: KernelCache, key: str, spec: Spec) -> LoadedKernel | None:
 
 
 @functools.cache
-def _cache() -> KernelCache | None:
+def kernel_cache() -> KernelCache | None:
     """The user's cache; None: it is not to be used, which is said."""
     try:
         size = knobs.cache_megabytes()

@@ -105,8 +105,10 @@ class Stub:
 
 @pytest.fixture
 def made(monkeypatch):
-    monkeypatch.setattr(module, "_cycle", lambda torch, words: torch.zeros((4,), "int32", "cuda"))
-    monkeypatch.setattr(module, "_launches", lambda torch, kernel: {})
+    monkeypatch.setattr(
+        module, "pointer_cycle", lambda torch, words: torch.zeros((4,), "int32", "cuda")
+    )
+    monkeypatch.setattr(module, "launch_times", lambda torch, kernel: {})
     places = [(-1, 0)]
     for at, probe in enumerate(probes(A100)):
         places += [(at, run) for run in range(len(probe.runs))]

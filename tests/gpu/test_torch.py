@@ -30,9 +30,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder: Path = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as changed:
         changed.setenv("PIPELINER_CACHE", str(folder))
-        libraries._cache.cache_clear()
+        libraries.kernel_cache.cache_clear()
         yield folder
-    libraries._cache.cache_clear()
+    libraries.kernel_cache.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -276,7 +276,7 @@ def test_the_emulator_sees_copies_a_tile_further_ahead(monkeypatch: pytest.Monke
         planned(further)
     conflict = the("sync.conflict_between", [caught.value.reason])
     assert (conflict["kind"], conflict["buffer"]) == ("WAR", "A_shared")
-    monkeypatch.setattr(sync._Synchroniser, "_check_reading", lambda self, node, state: None)
+    monkeypatch.setattr(sync.Synchroniser, "check_reading", lambda self, node, state: None)
     kernel = pipeliner.build(planned(further))
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, shape).astype("float16") for shape in GEMM.shapes()[:2])

@@ -30,11 +30,11 @@ SPLIT = GemmTile(32, 32, 32, splits=2)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PIPELINER_CACHE", str(tmp_path))
     monkeypatch.delenv("PIPELINER_DB", raising=False)
-    libraries._cache.cache_clear()
+    libraries.kernel_cache.cache_clear()
     said.forget()
     yield tmp_path / "torch"
     monkeypatch.undo()
-    libraries._cache.cache_clear()
+    libraries.kernel_cache.cache_clear()
     said.forget()
 
 
@@ -68,7 +68,7 @@ def test_a_cache_that_is_not_to_be_used_is_said(
     folder.chmod(mode)
     monkeypatch.setenv("PIPELINER_CACHE_MB", megabytes)
     with pytest.warns(said.FallbackWarning, match="kernels are not kept on disk"):
-        assert libraries._cache() is None
+        assert libraries.kernel_cache() is None
 
 
 class Exported:
@@ -94,7 +94,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise RuntimeError("cannot open shared object file")
         return {GEMM.name: print}
 
-    monkeypatch.setattr(libraries, "_built", build)
+    monkeypatch.setattr(libraries, "built", build)
     monkeypatch.setattr(libraries.tvm.runtime, "load_module", load)
     return seen
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_loaded_is_said_and_made_anew(
 def test_without_a_cache_each_is_built(
     built: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(libraries, "_cache", lambda: None)
+    monkeypatch.setattr(libraries, "kernel_cache", lambda: None)
     for _ in range(2):
         assert libraries.loaded(GEMM, cuda_target("a100")).source == "built"
     assert built == ["built", "built"]
