@@ -129,7 +129,7 @@ def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Can
     tile = candidate.tile
     assert isinstance(tile, GemmTile)
     point = Point(candidate, plan.predicted_us, _features(tile, plan))
-    found.setdefault(_outcome(rasterised(spec, tile), plan), point)
+    found.setdefault((rasterised(spec, tile), outcome_of(plan)), point)
 
 
 def _plan(spec: Spec, machine: Machine, candidate: Candidate) -> KernelPlan:
@@ -141,10 +141,9 @@ def _ranking(spec: Spec, machine: Machine, tile: GemmTile, request: Request) -> 
     return Ranking(kernel_info(spec, tile), machine, request)
 
 
-def _outcome(tile: Any, plan: KernelPlan) -> Any:
-    """What two candidates that come to the same kernel have in common."""
+def outcome_of(plan: KernelPlan) -> Any:
+    """What two requests that come to the same kernel have in common."""
     return (
-        tile,
         tuple((one.instruction, one.warps, one.swap_ab) for one in plan.matmuls),
         tuple((one.mechanism, one.multicast) for one in plan.copies),
         tuple(ring.depth for loop in plan.loops for ring in loop.rings),
@@ -163,7 +162,6 @@ def _changed(candidate: Candidate, made: dict[str, Any]) -> Candidate:
 
 
 def _features(tile: Any, plan: KernelPlan) -> Features:
-    kinds = [multiplied_by(one) for one in plan.matmuls]
     warps = plan.matmuls[0].warps if plan.matmuls else (1, 1)
     return (
         *(math.log2(extent) for extent in (tile.m, tile.n, tile.k)),
@@ -171,6 +169,15 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
         math.log2(tile.raster_group) / 2,
         FAR * (tile.persistent is not None),
         FAR * getattr(tile, "fold", False),
+        *features_of(plan),
+        math.log2(warps[0] / warps[1]) / 2,
+    )
+
+
+def features_of(plan: KernelPlan) -> Features:
+    """Where the choices of a plan lie, whatever its tile."""
+    kinds = [multiplied_by(one) for one in plan.matmuls]
+    return (
         FAR * any(kind.warpgroup_wide for kind in kinds),
         FAR * any(kind.thread_tile for kind in kinds),
         FAR * have_producer(plan.copies),
@@ -179,7 +186,6 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
         0.5 * any(is_staged(store) for store in plan.stores),
         math.log2(plan.cluster),
         math.log2(depth_of(plan)),
-        math.log2(warps[0] / warps[1]) / 2,
     )
 
 

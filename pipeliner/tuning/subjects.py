@@ -10,21 +10,17 @@ from typing import Any, Final
 
 from ..diagnostics import is_code
 from ..errors import PipelinerError, WorkloadError
-from ..instructions.table import multiplied_by
 from ..kernel.building import target_for
 from ..kernel.refined import recognised
 from ..machine import machine_for
-from ..mechanisms.stores import is_staged
-from ..mechanisms.table import have_producer, moved_by
-from ..plan import KernelPlan
 from ..plan.request import Request
 from ..records.candidate import NOTHING_ASKED, Candidate, default_candidate
 from ..records.functions import AnyWorkload, FunctionWorkload, Knobs
 from ..schedules.workloads import Spec
-from ..space.neighbours import crossed, depth_of, neighbours
+from ..space.neighbours import crossed, neighbours
 from ..space.ranking import Ranking, choose
 from ..values.facts import KernelInfo
-from .space import FAR, Features, Point, point_of, space
+from .space import FAR, Features, Point, features_of, outcome_of, point_of, space
 
 VARIED: Final = 4
 """Settings of a function's knobs, the best predicted, of which the choices of the plan vary too."""
@@ -149,9 +145,9 @@ class FunctionSubject(TuningSubject):
                 failed = err
                 continue
             planned = True
-            lie = (*self._ranks[knobs], *_features(plan))
+            lie = (*self._ranks[knobs], *features_of(plan))
             point = Point(Candidate(knobs, request), plan.predicted_us, lie)
-            found.setdefault((knobs, _outcome(plan)), point)
+            found.setdefault((knobs, outcome_of(plan)), point)
         if not planned and failed is not None:
             raise failed
 
@@ -171,32 +167,6 @@ def requests_of(ranking: Ranking) -> Iterator[Request]:
 def _by_prediction(point: Point) -> tuple[bool, float]:
     """Fastest first, and last what nothing is predicted of."""
     return not point.predicted_us, point.predicted_us
-
-
-def _outcome(plan: KernelPlan) -> Any:
-    """What two requests that come to the same kernel have in common."""
-    return (
-        tuple((one.instruction, one.warps, one.swap_ab) for one in plan.matmuls),
-        tuple((one.mechanism, one.multicast) for one in plan.copies),
-        tuple(ring.depth for loop in plan.loops for ring in loop.rings),
-        tuple(one.mechanism for one in plan.stores),
-        tuple((one.threads, one.ping_pong_groups) for one in plan.roles),
-        plan.cluster,
-    )
-
-
-def _features(plan: KernelPlan) -> Features:
-    kinds = [multiplied_by(one) for one in plan.matmuls]
-    return (
-        FAR * any(kind.warpgroup_wide for kind in kinds),
-        FAR * any(kind.thread_tile for kind in kinds),
-        FAR * have_producer(plan.copies),
-        FAR * any(moved_by(copy).through_registers for copy in plan.copies),
-        FAR * (plan.ping_pong_groups if plan.roles else 0),
-        0.5 * any(is_staged(store) for store in plan.stores),
-        math.log2(plan.cluster),
-        math.log2(depth_of(plan)),
-    )
 
 
 def _ranks(settings: Sequence[Knobs]) -> dict[Knobs, Features]:
