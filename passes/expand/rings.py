@@ -18,7 +18,7 @@ from tvm.ir import Call, Range, Var
 
 from ...errors import LoweringError
 from ..ir.calls import called, data_of
-from ..ir.moved import Moved, Mover
+from ..ir.moved import MovedWhole, Mover
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, variables, walk
 
 # Position of each pointer argument and of the offset beside it. Offsets count elements, except in
@@ -152,7 +152,7 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot(Moved):
+class _Slot(MovedWhole):
     """A slot of a ring, in which an iteration has its elements."""
 
     ring: Ring

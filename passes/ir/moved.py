@@ -5,11 +5,13 @@
     ldmatrix(.., data of S, at)                =>   ldmatrix(.., data of ring, at + ..)
     f(data of S)                               =>   f(address_of(ring[slot, 0]))
 
-Who moves a buffer says where its elements go (a ``Moved``); what an access looks like stands here.
+Who moves a buffer says where its elements go (a ``Moved``), and whether pointers to it move too (a
+``MovedWhole``); what an access looks like stands here.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +24,14 @@ from .calls import ACCESS_PTR, BUFFER_DATA, called
 from .nodes import Buffer, Expr, i32
 
 
-class Moved:
-    """Where the elements of a buffer go: into ``buffer``."""
+class Moved(ABC):
+    """Where the elements of a buffer go: into ``buffer``. Pointers to its data stay."""
 
     buffer: Buffer
 
+    @abstractmethod
     def at(self, indices: Sequence[Expr]) -> Sequence[Expr]:
         """Return the indices in ``buffer`` of the element that was at ``indices``."""
-        return indices
 
     def region(self, region: Any) -> Any:
         """Return a region of ``buffer`` in place of one of the buffer that was."""
@@ -43,9 +45,13 @@ class Moved:
         """Return what ``buffer`` holds for a value."""
         return value
 
+
+class MovedWhole(Moved):
+    """Where the elements of a buffer go, and the pointers to its data."""
+
+    @abstractmethod
     def ahead(self, unit: Any) -> Expr:
         """Return how many elements of type ``unit`` stand in ``buffer`` before the first."""
-        raise NotImplementedError
 
     def beside(self, name: str, position: int) -> tuple[int, Expr] | None:
         """Return which operand of a call ``name`` is the offset of the pointer at ``position``.
@@ -54,17 +60,14 @@ class Moved:
         """
         return None
 
-    def pointer(self, rank: int) -> Expr | None:
-        """Return the address of the first element; None: the data stays where it is.
-
-        ``rank``: dimensions of the buffer that was.
-        """
+    def pointer(self, rank: int) -> Expr:
+        """Return the address of the first element; ``rank``: dimensions of the buffer that was."""
         return tirx.address_of(tirx.BufferLoad(self.buffer, list(self.at([i32(0)] * rank))))
 
 
 @dataclass(frozen=True, slots=True)
 class MovedTo(Moved):
-    """The elements go into ``buffer``, at the indices that ``where`` returns; pointers stay."""
+    """The elements go into ``buffer``, at the indices that ``where`` returns."""
 
     buffer: Buffer
     where: Callable[[Sequence[Expr]], Sequence[Expr]] | None = None
@@ -73,17 +76,13 @@ class MovedTo(Moved):
         """Return the indices in ``buffer``."""
         return indices if self.where is None else self.where(indices)
 
-    def pointer(self, rank: int) -> Expr | None:
-        """Return None."""
-        return None
-
 
 class Mover:
     """Callbacks of a post-order map that move accesses as ``moves`` says."""
 
     def __init__(self, moves: Mapping[Buffer, Moved]) -> None:
         self.moves = moves
-        self.pointers: dict[Expr, Moved] = {}
+        self.pointers: dict[Expr, MovedWhole] = {}
         self.rules = [
             (TensorLoad, self.load),
             (tirx.BufferStore, self.store),
@@ -132,8 +131,8 @@ class Mover:
         """Return the address of a moved buffer, for a call that moves no offset instead."""
         buf = data.args[0]
         move = self.moves.get(buf)
-        pointer = None if move is None else move.pointer(len(buf.shape))
-        if move is None or pointer is None:
+        if not isinstance(move, MovedWhole):
             return data
+        pointer = move.pointer(len(buf.shape))
         self.pointers[pointer] = move
         return pointer

@@ -18,7 +18,7 @@ from tvm import tirx
 
 from ..analysis.memory import flat
 from ..ir import nodes as ir
-from ..ir.moved import Moved, Mover
+from ..ir.moved import MovedWhole, Mover
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, const_int
 
@@ -52,7 +52,7 @@ def _is_open(buf: Buffer) -> bool:
     return any(const_int(part) is None for part in (buf.elem_offset, *buf.strides, *buf.shape))
 
 
-class _Matched(Moved):
+class _Matched(MovedWhole):
     """A match, as the region that it matches."""
 
     def __init__(self, source: Any) -> None:

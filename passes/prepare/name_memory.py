@@ -38,7 +38,7 @@ from ..analysis.memory import (
 from ..ir import nodes as ir
 from ..ir.calls import ADDRESS_OF, REINTERPRET, called
 from ..ir.kernels import bodies, on_host, with_bodies
-from ..ir.moved import Moved, Mover
+from ..ir.moved import MovedWhole, Mover
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, ForKind, Stmt, const_int
 
@@ -244,7 +244,7 @@ def _behind(rule: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda node, mutator: rule(mutator.default_mutate(node))
 
 
-class _Inlined(Moved):
+class _Inlined(MovedWhole):
     """A view that is inlined, as the memory that it is a view of."""
 
     def __init__(self, views: _Views, view: Buffer) -> None:

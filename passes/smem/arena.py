@@ -23,7 +23,7 @@ from ...plan import PLAN_ATTR, KernelPlan, SmemBuffer
 from ..ir import nodes as ir
 from ..ir.calls import data_of
 from ..ir.kernels import map_kernels, with_bodies
-from ..ir.moved import Moved, Mover
+from ..ir.moved import MovedWhole, Mover
 from ..ir.named_pass import named_pass
 from .place import DYNAMIC
 
@@ -47,7 +47,7 @@ def apply_arena(func: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _View(Moved):
+class _View(MovedWhole):
     """A flat buffer in the arena and its first byte."""
 
     buffer: Any

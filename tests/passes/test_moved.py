@@ -12,7 +12,7 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from pipeliner.passes.ir import nodes as ir
-from pipeliner.passes.ir.moved import Moved, MovedTo, Mover
+from pipeliner.passes.ir.moved import MovedTo, MovedWhole, Mover
 
 OLD = ir.buffer([8], "float16", "OLD", "shared.dyn")
 NEW = ir.buffer([4, 8], "float16", "NEW", "shared.dyn")
@@ -20,7 +20,7 @@ OTHER = ir.buffer([8], "float16", "OTHER", "local")
 AT = ir.Var("i", "int32")
 
 
-class Row(Moved):
+class Row(MovedWhole):
     """The elements become row 2."""
 
     buffer = NEW
