@@ -12,7 +12,7 @@ from ..errors import WorkloadError
 from ..kernel.user_file import user_value
 from ..records.functions import FunctionWorkload, function_workload
 from ..tuning.settings import is_function_of_knobs
-from ..values.failure import why
+from ..values.failure import why_called
 
 FUNCTION: Final = "function"
 """What the ``for`` of a variant calls them."""
@@ -50,6 +50,6 @@ def named_functions(
         try:
             workload = function_workload(made(**setting))
         except Exception as err:  # whatever a user's function raises is what is wrong with the file
-            raise WorkloadError("experiment.function", kind=kind, why=why(err)) from err
+            raise WorkloadError("experiment.function", kind=kind, why=why_called(err)) from err
         told = [f"{one} {setting[one]}" for one in many if len(many[one]) > 1]
         yield " ".join([name, *told]), workload

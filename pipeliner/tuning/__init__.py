@@ -10,12 +10,13 @@ from .autotuned import Autotuned, autotune
 from .session import Progress
 from .settings import subject_of
 from .space import Point, space
-from .subjects import TuningSubject
+from .subjects import LeftOut, TuningSubject
 from .tuner import TRIALS, Tuned, on_gpus, ranked, records_path, tune
 
 __all__ = [
     "TRIALS",
     "Autotuned",
+    "LeftOut",
     "Point",
     "Progress",
     "Tuned",

@@ -14,7 +14,7 @@ from ..kernel.compiled import as_module, only_function
 from ..plan.request import OPTIONS, Request, asked
 from ..records.candidate import is_workload
 from ..records.functions import Knobs, function_workload, hash_of, shapes_of
-from ..values.failure import why
+from ..values.failure import why_called
 from .subjects import FunctionSubject, TuningSubject, WorkloadSubject
 
 KnobValues: TypeAlias = "Mapping[str, Sequence[Any]]"
@@ -45,12 +45,12 @@ def subject_of(
         _check_names(name_of(workload), values, ())
         function = _scheduled(name_of(workload), workload)
         made = {Knobs(): function}
-        return FunctionSubject(function_workload(function), made, target, _requests(values))
+        return FunctionSubject(function_workload(function), made, target, _requests(values), {})
     knobs = knobs_of(workload, values, given or {})
     requests = _requests({name: some for name, some in values.items() if name not in knobs})
-    settings = _made(workload, knobs, dict(given or {}))
-    first = next(iter(settings.values()))
-    return FunctionSubject(function_workload(first, tuple(knobs)), settings, target, requests)
+    made, unmade = _made(workload, knobs, dict(given or {}))
+    first = function_workload(next(iter(made.values())), tuple(knobs))
+    return FunctionSubject(first, made, target, requests, unmade)
 
 
 def is_function_of_knobs(value: Any) -> bool:
@@ -90,29 +90,32 @@ def knobs_of(
 
 def _made(
     function: Callable[..., Any], knobs: Mapping[str, Sequence[Any]], given: Mapping[str, Any]
-) -> dict[Knobs, Any]:
-    """The PrimFunc of each setting that has one; WorkloadError: none has, or they differ."""
+) -> tuple[dict[Knobs, Any], dict[Knobs, Why]]:
+    """The PrimFunc of each setting that has one, and why others have none.
+
+    WorkloadError: none has, or they differ.
+    """
     found: dict[Knobs, Any] = {}
+    unmade: dict[Knobs, Why] = {}
     name = name_of(function)
-    refused: Why = ""
     signature: tuple[Any, ...] | None = None
     for values in itertools.product(*knobs.values()):
         setting = dict(zip(knobs, values))
+        values_of = tuple((knob, _frozen(value)) for knob, value in setting.items())
         try:
             made = function(**given, **setting)
         except Exception as err:  # what does not divide, TVM refuses in ways of its own
-            refused = refused or why(err)
+            unmade[Knobs(values_of)] = why_called(err)
             continue
         scheduled = _scheduled(name, made)
         own = _signature(scheduled)
         signature = own if signature is None else signature
         if own != signature:
             raise WorkloadError("tune.settings_differ", function=name, setting=_told(setting))
-        values_of = tuple((knob, _frozen(value)) for knob, value in setting.items())
         found[Knobs(values_of, hash_of(scheduled))] = scheduled
     if not found:
-        raise WorkloadError("tune.no_setting", function=name, why=refused)
-    return found
+        raise WorkloadError("tune.no_setting", function=name, why=next(iter(unmade.values())))
+    return found, unmade
 
 
 def _scheduled(name: str, value: Any) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..diagnostics import is_code
+from ..diagnostics import Why, is_code
 from ..errors import PipelinerError, WorkloadError
 from ..kernel.building import target_for
 from ..kernel.refined import recognised
@@ -26,10 +26,24 @@ VARIED: Final = 4
 """Settings of a function's knobs, the best predicted, of which the choices of the plan vary too."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A setting of a function's knobs that is not tried: it has no schedule, or no plan."""
+
+    knobs: Knobs
+    why: Why
+
+
 class TuningSubject(ABC):
-    """A workload, and the candidates that there are of it."""
+    """A workload, and the candidates that there are of it. ``settings``: of its knobs."""
 
     workload: AnyWorkload
+    settings: int = 1
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The settings that are not tried; of what has no plan those that were ranked."""
+        return ()
 
     @abstractmethod
     def first(self) -> Candidate:
@@ -71,7 +85,8 @@ class WorkloadSubject(TuningSubject):
 class FunctionSubject(TuningSubject):
     """Schedules of one function by the knobs that made them, and every choice of the plan.
 
-    ``requests``: what is asked of the pipeliner; None: whatever is not ruled out.
+    ``requests``: what is asked of the pipeliner; None: whatever is not ruled out. ``unmade``: why
+    a setting has no schedule.
     """
 
     def __init__(
@@ -80,11 +95,18 @@ class FunctionSubject(TuningSubject):
         made: Mapping[Knobs, Any],
         target: Any,
         requests: Sequence[Request] | None,
+        unmade: Mapping[Knobs, Why],
     ) -> None:
         self.workload: AnyWorkload = workload
         self._function, self._made, self._requests = workload, dict(made), requests
         self._target, self._machine = target, machine_for(target)
         self._ranks = _ranks(list(made))
+        self._left_out = dict(unmade)
+        self.settings = len(made) + len(unmade)
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        return tuple(LeftOut(knobs, why) for knobs, why in self._left_out.items())
 
     def first(self) -> Candidate:
         return Candidate(next(iter(self._made)), (self._requests or [NOTHING_ASKED])[0])
@@ -110,6 +132,7 @@ class FunctionSubject(TuningSubject):
                 self._enter(found, knobs, infos[knobs], self._requests or [NOTHING_ASKED])
             except PipelinerError as err:
                 failed = err
+                self._left_out[knobs] = err.reason
         if not found:
             assert failed is not None
             raise failed

@@ -32,7 +32,7 @@ from ..targets import gpu_arch
 from .session import Progress, Session
 from .settings import KnobValues, subject_of
 from .space import Point
-from .subjects import TuningSubject
+from .subjects import LeftOut, TuningSubject
 
 TRIALS: Final = 64
 
@@ -65,6 +65,11 @@ class Tuned:
     def workload(self) -> AnyWorkload:
         """What was tuned."""
         return self.subject.workload
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Settings of the knobs that were not tried, and why; of what has no plan those ranked."""
+        return self.subject.left_out
 
     @property
     def kernel(self) -> Kernel:

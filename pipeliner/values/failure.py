@@ -28,6 +28,12 @@ def why(err: Exception) -> Why:
     return err.reason if isinstance(err, PipelinerError) else reason(err)
 
 
+def why_called(err: Exception) -> Why:
+    """Why a function of the user's failed that the caller called; a bug is told with their line."""
+    trace = err.__traceback__
+    return why(err if trace is None else err.with_traceback(trace.tb_next))
+
+
 def reason(err: Exception) -> str:
     """Why something failed, in one line: the first that names an error, or else the last.
 

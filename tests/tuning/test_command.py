@@ -124,6 +124,27 @@ def test_a_function_in_a_file_is_ranked(capsys):
     assert "rows 2" in capsys.readouterr().out
 
 
+def test_settings_that_are_left_out_are_told_with_their_reason(capsys, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from tests.tuning.functions import reversing\n\n"
+        "def own(rows=[8, 3, 5, 2, 16]):\n"
+        "    if rows > 8:\n"
+        "        raise ValueError('too many')\n"
+        "    return reversing(rows)\n"
+    )
+    arguments = ["tune", f"{file}:own", "--target", "a100", "--dry-run"]
+    assert cli.main([*arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["settings"] == 5
+    assert [one["knobs"]["rows"] for one in data["left_out"]] == [3, 5, 16]
+    assert data["left_out"][2]["why"] == "too many"
+    assert cli.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert lines[0] == "3 of 5 settings of the knobs are left out:"
+    assert lines[3] == "  rows 16: too many"
+
+
 @pytest.mark.parametrize(
     ("what", "options", "code", "args"),
     [

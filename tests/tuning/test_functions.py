@@ -125,6 +125,25 @@ def test_a_setting_that_cannot_be_is_left_out():
     assert {point.candidate.tile.values for point in points} == {(("rows", 4),)}
 
 
+def test_what_is_left_out_is_said_with_its_reason(db):
+    found, _ = tuned(db, space={"rows": [3, 4, 5], "depth": [2]})
+    assert [dict(one.knobs.values) for one in found.left_out] == [{"rows": 3}, {"rows": 5}]
+    assert all("does not divide 8 (functions.py:" in str(one.why) for one in found.left_out)
+    assert found.subject.settings == 3
+    none, _ = tuned(db)
+    assert none.left_out == ()
+
+
+def test_a_setting_without_a_plan_is_left_out_when_it_is_ranked():
+    """With a CTA for each row there is no loop to give slots to."""
+    subject = subject_of(knobbed, TARGET, {"rows": [8, 1], "depth": [4]})
+    assert subject.left_out == ()
+    subject.ranked()
+    (left,) = subject.left_out
+    assert dict(left.knobs.values) == {"rows": 1}
+    assert says("depth.kernel", [left.why])
+
+
 def nothing():
     return 7
 

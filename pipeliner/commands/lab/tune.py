@@ -16,11 +16,15 @@ from ..shared.usage import EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from ...measuring import Measurer
     from ...tuning import Progress, Tuned
+    from ...tuning.subjects import TuningSubject
 
 HELP: Final = "search for the fastest kernel of a workload, and record every sample (needs a GPU)"
 
 DB: Final = "tuned.sqlite"
 SHOWN: Final = 20
+
+REASONS: Final = 6
+"""Why settings of knobs are left out: as many lines at most, each with as many settings."""
 
 _CHOSEN: Final = ("tile", "splits", "persistent")
 
@@ -108,7 +112,31 @@ def as_dict(found: Tuned) -> dict[str, Any]:
         "best_us": None if best is None else best.us,
         "predicted_us": None if best is None else best.predicted_us,
         "candidate": None if best is None else best.candidate,
+        **_of_settings(found.subject),
     }
+
+
+def print_left_out(subject: TuningSubject) -> None:
+    """Print which settings of its knobs are not tried, and why; those of one reason in a line."""
+    left = subject.left_out
+    if not left:
+        return
+    settings: dict[str, list[str]] = {}
+    for one in left:
+        told = ", ".join(f"{name} {value}" for name, value in one.knobs.values)
+        settings.setdefault(str(one.why), []).append(told)
+    print(f"{len(left)} of {subject.settings} settings of the knobs are left out:")
+    for why, some in list(settings.items())[:REASONS]:
+        more = f" and {len(some) - REASONS} more" if len(some) > REASONS else ""
+        print(f"  {'; '.join(some[:REASONS])}{more}: {why}")
+    if len(settings) > REASONS:
+        print(f"  {len(settings) - REASONS} more reasons; --json has all of them")
+
+
+def _of_settings(subject: TuningSubject) -> dict[str, Any]:
+    """How many settings a function of knobs has, and which of them are not tried."""
+    left = [{"knobs": dict(one.knobs.values), "why": str(one.why)} for one in subject.left_out]
+    return {"settings": subject.settings, "left_out": left}
 
 
 def say(progress: Progress) -> None:
@@ -143,11 +171,12 @@ def _dry_run(args: argparse.Namespace, work: Any, title: str) -> int:
     """The candidates that a search would begin with, and how many there are."""
     from ...records.candidate import describe
     from ...targets import cuda_target, gpu
-    from ...tuning import ranked
+    from ...tuning import subject_of
 
     target = cuda_target(args.target or (None if gpu() else workload.DEFAULT_TARGET))
     with console.progress(f"ranking {title}"):
-        points = ranked(work, target)
+        subject = subject_of(work, target)
+        points = subject.ranked()
     if args.json:
         console.print_json(
             workload=title,
@@ -156,6 +185,7 @@ def _dry_run(args: argparse.Namespace, work: Any, title: str) -> int:
                 {"candidate": one.candidate.to_json(), "predicted_us": one.predicted_us}
                 for one in points[: args.trials]
             ],
+            **_of_settings(subject),
         )
         return 0
     print(f"{title}: {len(points)} candidates; the best predicted, nothing is measured")
@@ -164,6 +194,7 @@ def _dry_run(args: argparse.Namespace, work: Any, title: str) -> int:
         for one in points[: min(SHOWN, args.trials)]
     ]
     console.print_table(("tile", "asked", "us"), rows, numeric=1)
+    print_left_out(subject)
     return 0
 
 
@@ -174,6 +205,7 @@ def _print(found: Tuned) -> None:
     title, flops = found.workload.title, found.workload.flops()
     if found.best is None:
         print(f"{title}: none of {found.done} candidates ran; {found.path} says why")
+        print_left_out(found.subject)
         return
     best = found.best
     tile, asked = describe(found.candidate)
@@ -182,6 +214,7 @@ def _print(found: Tuned) -> None:
     print(f"  {f'tile {tile}' if flops else tile or 'as it is'}; asked: {asked}")
     print(f"  {found.done} trials, {found.failed} of them failed, {found.seconds:.0f} s")
     print(f"  to build it: {_how_to_build(found)}")
+    print_left_out(found.subject)
 
 
 def _how_to_build(found: Tuned) -> str:
