@@ -22,7 +22,7 @@ LAYERS = [
     {"emulator.launch", "emulator.units", "mechanisms", "passes.analysis"},
     {"cost", "passes.copy", "passes.dependence", "passes.prepare", "schedules.workloads"},
     {"choice", "emulator.engine", "passes.sync", "passes.threads"},
-    {"space"},
+    {"passes.fragments", "space"},
     {
         "emulator.translate",
         "passes.expand",

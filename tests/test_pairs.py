@@ -12,7 +12,14 @@ from pipeliner.plan.request import INSTRUCTIONS, MECHANISMS
 from .rooms import ROOT, Module, modules
 
 PLANNING: Final = ("mechanisms", "instructions", "choice")
-EMITTING: Final = ("passes.copy", "passes.matmul", "passes.map", "passes.specialise", "passes.sync")
+EMITTING: Final = (
+    "passes.copy",
+    "passes.fragments",
+    "passes.matmul",
+    "passes.map",
+    "passes.specialise",
+    "passes.sync",
+)
 OTHER_NAMES: Final = {"instructions.mapping": "passes.matmul.matmuls"}
 """Pairs whose files are not called the same."""
 

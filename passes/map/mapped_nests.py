@@ -27,12 +27,12 @@ from ...plan import CopyPlan, StorePlan
 from ..copy.copies import copy_width
 from ..copy.layouts import ColumnBlocks
 from ..dependence.independence import shareable
+from ..fragments.combined import Combined
+from ..fragments.fragment import Fragment
+from ..fragments.nests import rewrite
 from ..ir.moved import MovedTo, Mover
 from ..ir.nodes import Buffer, Stmt, seq, walk
 from ..ir.patterns import Nest, as_copy
-from ..matmul.combined import Combined
-from ..matmul.fragment_nests import rewrite
-from ..matmul.fragments import Fragment
 from ..recognise.tile_stores import added, adds, box_of
 from ..threads.reductions import split_reduction, why_alone
 from ..threads.spread import spread

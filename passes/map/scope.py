@@ -15,9 +15,9 @@ from ...plan import KernelPlan
 from ..copy.clusters import Cluster
 from ..copy.layouts import ColumnBlocks, Swizzle
 from ..copy.tensor_maps import TensorMap
+from ..fragments.fragment import Fragment
 from ..ir.nodes import Buffer, Stmt
 from ..ir.patterns import Matmul
-from ..matmul.fragments import Fragment
 from ..threads.spread import Threads
 
 

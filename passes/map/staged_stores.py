@@ -39,6 +39,10 @@ from ...values.origin import Origin, Place
 from ..copy.layouts import ATOM_BYTES, CHUNK_BYTES, by_row
 from ..copy.tensor_maps import TensorMap, tiled_map
 from ..copy.tma import coordinate
+from ..fragments import quads
+from ..fragments.combined import Combined
+from ..fragments.fragment import Fragment, row_of_warp
+from ..fragments.nests import fill_pair
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -54,10 +58,6 @@ from ..ir.nodes import (
     vectorized,
     with_origin,
 )
-from ..matmul import quads
-from ..matmul.combined import Combined
-from ..matmul.fragment_nests import fill_pair
-from ..matmul.fragments import Fragment, row_of_warp
 from ..recognise.tile_stores import Box
 from ..threads.spread import Threads
 

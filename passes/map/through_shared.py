@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from tvm import tirx
 
+from ..fragments.fragment import Fragment
+from ..fragments.nests import rewrite
 from ..ir.moved import MovedTo, Mover
 from ..ir.nodes import (
     Buffer,
@@ -31,8 +33,6 @@ from ..ir.nodes import (
     walk,
 )
 from ..ir.patterns import Nest
-from ..matmul.fragment_nests import rewrite
-from ..matmul.fragments import Fragment
 from ..threads.spread import Threads, spread
 
 WORD_BYTES: Final = 4

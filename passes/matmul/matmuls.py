@@ -24,10 +24,11 @@ from ...instructions.table import multiplied_by
 from ...mechanisms.layouts import PADDED, ROTATED
 from ...plan import KernelPlan, MatmulPlan
 from ..copy.layouts import ColumnBlocks, Swizzle
+from ..fragments.fragment import Fragment
 from ..ir.nodes import Buffer, Stmt, substitute
 from ..ir.patterns import Copy, Matmul
 from ..threads.spread import Threads
-from .fragments import Fragment, Mapped
+from .mapped_matmul import Mapped
 from .mma_sync import map_mma
 from .simt import map_simt
 from .wgmma import map_wgmma

@@ -24,11 +24,12 @@ from ...errors import LoweringError
 from ...plan import MatmulPlan
 from ...values.elements import operands_of
 from ..copy.layouts import ROW_MAJOR, Swizzle, by_rotation, by_row, by_run, by_word
+from ..fragments import quads
+from ..fragments.fragment import Fragment, Quad
 from ..ir.nodes import Buffer, Expr, buffer, dtype_bytes, substitute
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
-from . import quads
-from .fragments import Fragment, Quad, power_of_two
+from .mapped_matmul import power_of_two
 
 _DTYPES: Final = {one.operand: one.name for one in operands_of("mma")}
 _BYTES: Final = tuple(one.name for one in operands_of("mma") if one.nbytes == 1)

@@ -26,7 +26,7 @@ from ...values.elements import element
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, op_stmt, seq, unrolled
 from ..ir.patterns import Matmul
 from ..threads.spread import Threads
-from .fragments import Mapped, back_and_forth
+from .mapped_matmul import Mapped, back_and_forth
 from .mma_layout import Warp
 from .mma_operands import load_a, load_b
 

@@ -27,6 +27,7 @@ from ...errors import LoweringError
 from ...instructions.ops import k_steps
 from ...plan import MatmulPlan
 from ..copy.layouts import CHUNK_BYTES, ROW_MAJOR, Swizzle, by_group, by_padding, by_row
+from ..fragments.fragment import Fragment
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -43,7 +44,7 @@ from ..ir.nodes import (
 )
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
-from .fragments import Fragment, Mapped, back_and_forth, power_of_two
+from .mapped_matmul import Mapped, back_and_forth, power_of_two
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,13 @@ from ...plan import MatmulPlan
 from ...values.elements import element, operands_of
 from ..copy.layouts import CHUNK_BYTES, ColumnBlocks
 from ..copy.tma import column_blocks_of
+from ..fragments import quads
+from ..fragments.fragment import Fragment, Quad, row_of_warp
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrolled
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
-from . import quads
 from .descriptors import encode
-from .fragments import Fragment, Mapped, Quad, row_of_warp
+from .mapped_matmul import Mapped
 from .wgmma_registers import Left
 
 WGMMA_CALL: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"

@@ -41,11 +41,11 @@ from tvm.script import tirx as T
 from ...instructions.wgmma import LEFT_REGISTERS, ROWS
 from ...plan import MatmulPlan
 from ..copy.layouts import CHUNK_BYTES, ColumnBlocks
+from ..fragments import quads
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, dtype_bytes, i32, seq, substitute
 from ..ir.nodes import block as ir_block
 from ..ir.patterns import Matmul
 from ..threads.spread import Threads
-from . import quads
 from .mma_operands import LDMATRIX
 
 PERMUTE: Final = "prmt.b32"

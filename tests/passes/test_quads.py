@@ -11,8 +11,8 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
+from pipeliner.passes.fragments import quads
 from pipeliner.passes.ir import nodes as ir
-from pipeliner.passes.matmul import quads
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm, numpy_dtype
 

@@ -4,18 +4,17 @@
                                         each register: coordinates(position, v) = (row, column)
 
 The tile buffer of a tile function becomes registers of each thread. Instructions say where the
-elements lie; ``fragment_nests`` rewrites nests over the tile by it.
+elements lie; ``nests`` rewrites nests over the tile by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import tirx
 
-from ..copy.layouts import ColumnBlocks, Swizzle
 from ..ir.nodes import Buffer, Expr, Stmt, Var, i32
 from ..ir.patterns import is_zero
 
@@ -118,35 +117,9 @@ class Fragment:
         return tirx.BufferStore(self.registers, value, [index])
 
 
-@dataclass(frozen=True)
-class Mapped:
-    """A matmul mapped to an instruction.
-
-    ``layouts``: of the operands' shared tiles. ``ops``: the op statements that replace the matmul.
-    ``buffers``: register buffers of one iteration, to be allocated beside the operands.
-    """
-
-    fragment: Fragment
-    layouts: Mapping[Buffer, Swizzle | ColumnBlocks]
-    ops: tuple[Stmt, ...]
-    buffers: tuple[Buffer, ...]
-
-
 def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:
     """Return which of a warp's 16 rows the lane quad ``eighth`` holds in ``half``.
 
     ``paired``: as for ``Fragment``.
     """
     return eighth * 2 + half if paired else eighth + half * 8
-
-
-def power_of_two(count: int, most: int) -> int:
-    """Return the largest power of two up to ``most`` (itself one) that divides ``count``."""
-    while count % most:
-        most //= 2
-    return most
-
-
-def back_and_forth(inner: Expr, outer: Expr, count: int) -> Expr:
-    """Return ``inner`` of ``count`` if ``outer`` is even, counted down if it is odd."""
-    return inner + tirx.floormod(outer, 2) * (count - 1 - inner * 2)

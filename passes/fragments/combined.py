@@ -21,7 +21,7 @@ from ...errors import LoweringError
 from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, TensorLoad, Var, i32, substitute
 from ..ir.patterns import Nest
-from .fragments import ElementIndex, Fragment
+from .fragment import ElementIndex, Fragment
 
 
 @dataclass(frozen=True)

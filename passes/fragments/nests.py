@@ -42,7 +42,7 @@ from ..ir.patterns import Nest, strip_cast
 from ..threads.spread import is_contiguous, unproven_all
 from . import quads
 from .combined import Combined
-from .fragments import ElementIndex, Fragment, Quad
+from .fragment import ElementIndex, Fragment, Quad
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 """PTX instruction that converts two floats to a type; the first operand is the upper one (cvt)."""
