@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from .attention import schedule_attention
 from .choice import default_tile
 from .conv import schedule_conv
 from .gemm import schedule_gemm
 from .naive import schedule_naive
-from .tiles import ConvTile, DepthwiseTile, GemmTile, NaiveTile
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile
 from .workloads import (
+    Attention,
     Conv,
     ConvInputGrad,
     ConvWeightGrad,
@@ -23,6 +25,8 @@ from .workloads import (
 )
 
 __all__ = [
+    "Attention",
+    "AttentionTile",
     "Conv",
     "ConvInputGrad",
     "ConvTile",
@@ -36,6 +40,7 @@ __all__ = [
     "conv2d",
     "conv3d",
     "default_tile",
+    "schedule_attention",
     "schedule_conv",
     "schedule_gemm",
     "schedule_naive",

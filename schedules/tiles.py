@@ -96,6 +96,18 @@ class NaiveTile:
         _check_sizes(self, "m", "n")
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """Parameters of an attention's schedule: ``m`` queries of a CTA, ``n`` keys of a step."""
+
+    m: int
+    n: int
+
+    def __post_init__(self) -> None:
+        """WorkloadError names a size that is no number of at least 1."""
+        _check_sizes(self, "m", "n")
+
+
 Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile"
 """The tile of any schedule; a ConvTile is a GemmTile."""
 

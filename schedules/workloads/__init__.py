@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from .attention import ATTENTION_DTYPES, Attention
 from .contraction import (
     GATED,
     INSTRUCTION,
@@ -35,6 +36,7 @@ Spec: TypeAlias = "Gemm | Convolution"
 """Any workload: it has a name and a title, types, shapes, inputs and what it must compute."""
 
 __all__ = [
+    "ATTENTION_DTYPES",
     "DTYPES",
     "GATED",
     "GROUP",
@@ -49,6 +51,7 @@ __all__ = [
     "SECOND",
     "STORE",
     "SUMS",
+    "Attention",
     "Contraction",
     "Conv",
     "ConvInputGrad",

@@ -14,6 +14,11 @@ SENTENCES: Final = {
     "epilogue.step": "expected each epilogue step to be one of {choices}, not {value!r}",
     "epilogue.integers": "cannot apply {step} to sums of type {accumulator}",
     "epilogue.twice": "expected each epilogue step once, not {steps}",
+    "attention.dtype": "expected attention on one of {choices}, not {value!r}",
+    "attention.heads": (
+        "cannot share {kv_heads:count head} of keys and values equally among {heads:count head} of "
+        "queries"
+    ),
     "gated.plain": "{workload}: a gated GEMM has no epilogue and no weights of another type",
     "gemm.weights": (
         "cannot multiply {dtype} by weights of type {weights!r}: expected int8 weights with one of "
