@@ -59,7 +59,7 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
     m, n, dim = tile.m, tile.n, -(-what.dim // COLUMNS) * COLUMNS
     tiles, steps = -(-what.queries // m), -(-what.keys // n)
     of_q, of_k, _, _ = what.shapes()
-    kind, group = what.storage, what.sharing
+    kind, group = what.storage, what.group
     masked = what.causal or what.keys % n != 0
     partial = what.queries % m != 0 or dim != what.dim
     scale = what.scale * math.log2(math.e)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..schedules import Conv, GatedGemm, Gemm
 from ..schedules.workloads import Spec
-from ..schedules.workloads.conv_reference import strided
+from ..schedules.workloads.conv_shape import strided
 from ..schedules.workloads.dtypes import integer_range
 from ..schedules.workloads.gemm import gated_magnitude
 from ..verification.accuracy import worst_error

@@ -59,7 +59,7 @@ class Attention:
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
-    def sharing(self) -> int:
+    def group(self) -> int:
         """Heads of Q that read one head of K and V."""
         return self.heads // self.groups
 
@@ -91,7 +91,7 @@ class Attention:
     @property
     def name(self) -> str:
         """A C identifier that tells workloads apart: the kernel's name."""
-        heads = f"{self.heads}" if self.sharing == 1 else f"{self.heads}_{self.groups}"
+        heads = f"{self.heads}" if self.group == 1 else f"{self.heads}_{self.groups}"
         causal = "_causal" if self.causal else ""
         tokens = f"{self.queries}x{self.keys}x{self.dim}"
         return f"attention_b{self.batch}_h{heads}_{tokens}_{self.types.suffix}{causal}"
@@ -99,7 +99,7 @@ class Attention:
     @property
     def title(self) -> str:
         """In words: ``float16 attention 2 x 16 x 4096 x 4096 x 128, causal``."""
-        heads = f"{self.heads}" if self.sharing == 1 else f"{self.heads}/{self.groups}"
+        heads = f"{self.heads}" if self.group == 1 else f"{self.heads}/{self.groups}"
         extents = f"{self.batch} x {heads} x {self.queries} x {self.keys} x {self.dim}"
         return f"{self.dtype} attention {extents}{', causal' if self.causal else ''}"
 
@@ -153,7 +153,7 @@ class Attention:
         )
         rows = (self.batch, self.heads, self.queries)
         d = te.reduce_axis((0, self.dim), "d")
-        group, wide = self.sharing, self.accumulator
+        group, wide = self.group, self.accumulator
 
         def score(b: Any, h: Any, i: Any, j: Any) -> Any:
             left, right = q[b, h, i, d], k[b, h // group, j, d]
@@ -202,4 +202,4 @@ class Attention:
 
     def _shared(self, x: Any) -> Any:
         """K or V in float64, a head for each head of Q."""
-        return np.repeat(x.astype(np.float64), self.sharing, axis=1)
+        return np.repeat(x.astype(np.float64), self.group, axis=1)

@@ -24,8 +24,7 @@ import numpy as np
 from ...errors import WorkloadError
 from . import epilogue as steps
 from .contraction import Contraction
-from .conv_reference import convolve
-from .conv_shape import ConvShape
+from .conv_shape import ConvShape, convolve
 from .dtypes import exact, random_array
 from .folded import folded
 from .forward import by_channel, forward

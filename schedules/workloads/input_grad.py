@@ -21,7 +21,7 @@ from ...errors import WorkloadError
 from ...passes.ir.nodes import i32
 from .contraction import Contraction, Coordinates, Element, Operand
 from .conv import Conv
-from .conv_reference import from_channels_last, grouped, strided
+from .conv_shape import from_channels_last, grouped, strided
 from .gradient import ConvGradient
 from .windows import (
     arranged,

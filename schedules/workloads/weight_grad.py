@@ -17,7 +17,7 @@ import numpy as np
 
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .conv import Conv
-from .conv_reference import padded, strided
+from .conv_shape import padded, strided
 from .gradient import ConvGradient
 from .windows import (
     channel_run,
