@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +22,14 @@ from ..measuring import (
     BuiltCandidate,
     Compiler,
     Compiles,
-    Measurement,
     Measurer,
     Runner,
     Say,
     cores,
     workers_for,
 )
+from ..measuring.lab import Lab, Pace
+from ..measuring.trials import KernelTrial, Trials
 from ..records import OURS, Record, Records
 from ..records.candidate import (
     NOTHING_ASKED,
@@ -153,12 +152,14 @@ def run_experiment(
     measuring.start()
     steps = steps_of(experiment, given)
     with Records(path) as records:
-        run = _Run(experiment, records, machine, say)
-        missing = [step for step in steps if run.lacks(step, retry)]
         count = workers_for(cores()) if jobs is None else jobs
-        compiling = compiler or Compiler(given, min(count, max(1, len(missing))))
+        compiling = compiler or Compiler(given, min(count, len(steps)))
+        run = _Run(experiment, records, machine, compiling, say)
+        missing = [step for step in steps if run.lacks(step, retry)]
         try:
-            interrupted = run.measure_all(missing, compiling, measuring)
+            if missing:
+                compiling.start()
+            interrupted = run.measure_all(missing, measuring)
         finally:
             compiling.close()
             measuring.close()
@@ -186,21 +187,23 @@ class PeerBuilt(BuiltCandidate):
         return _LIBRARIES[self.name](self.spec), ""
 
 
-class _Run:
-    """The records of one experiment, and what its workloads are measured beside."""
+class _Run(Trials):
+    """The steps of one experiment that are missing, and the records of all."""
 
-    def __init__(self, experiment: Experiment, records: Records, machine: str, say: Say) -> None:
-        self.done = self.failed = 0
-        self._title, self._records, self._say = experiment.title, records, say
-        self._machine, self._versions = machine, versions_key()
-        found = records.find(machine=machine, versions=self._versions, plans=False)
-        ours = [record for record in found if record.experiment == self._title]
+    def __init__(
+        self, experiment: Experiment, records: Records, machine: str, compiler: Compiles, say: Say
+    ) -> None:
+        super().__init__(records, machine, compiler, source=SOURCE, experiment=experiment.title)
+        self._say = say
+        found = records.find(machine=machine, versions=versions_key(), plans=False)
+        ours = [record for record in found if record.experiment == experiment.title]
         self._known = {_mark(r.workload, r.label, r.contender, r.candidate): r for r in ours}
-        self._references: dict[str, tuple[Candidate, float]] = {}
+        self._ran: dict[str, Record] = {}
         for record in ours:
             if record.contender == OURS and not record.failure:
-                candidate = Candidate.from_json(record.candidate)
-                self._references.setdefault(record.workload, (candidate, record.us))
+                self._ran.setdefault(record.workload, record)
+        self._trials: list[KernelTrial] = []
+        self._steps: dict[KernelTrial, Step] = {}
 
     def lacks(self, step: Step, retry: bool) -> bool:
         """Whether the records do not hold this step, as it is in the file now.
@@ -215,96 +218,38 @@ class _Run:
         found = ((step, self._known.get(_mark_of(step))) for step in steps)
         return tuple((step, record) for step, record in found if record is not None)
 
-    def measure_all(self, steps: list[Step], compiler: Compiles, measurer: Measurer) -> bool:
-        """Compile ahead and measure one after the other; whether it was interrupted."""
-        pool = ThreadPoolExecutor(compiler.jobs)
-        started = time.monotonic()
-        try:
-            compiler.start()
-            ahead = list(self._submitted(steps, pool, compiler))
-            beside: dict[str, tuple[BuiltCandidate, float]] = {}
-            for at, (step, reference, built) in enumerate(ahead, 1):
-                key = workload_key(step.spec)
-                if reference is not None:
-                    made: BuiltCandidate = reference.result()
-                    if not made.failure:
-                        beside[key] = (made, self._references[key][1])
-                record = self._measured(step, built, measurer, beside.get(key))
-                if isinstance(built, Future) and not record.failure:
-                    beside.setdefault(key, (built.result(), record.us))
-                result = record.failure or f"{record.us:.1f} us"
-                left = (time.monotonic() - started) / at * (len(steps) - at)
-                self._say(f"[{at}/{len(steps)}] {step.title}: {result}; {left:.0f} s left")
-        except KeyboardInterrupt:
-            return True
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            compiler.end()
-            measurer.end()
-            pool.shutdown()
-        return False
+    def measure_all(self, steps: list[Step], measurer: Measurer) -> bool:
+        """Measure one after the other; whether it was interrupted."""
+        self._started = time.monotonic()
+        self._steps = {self._of_step(step): step for step in steps}
+        specs = {workload_key(step.spec): step.spec for step in steps}
+        again = [
+            self.trial(spec, Candidate.from_json(ran.candidate), reference=True, us=ran.us)
+            for key, spec in specs.items()
+            if (ran := self._ran.get(key)) is not None
+        ]
+        self._trials = [*again, *self._steps]
+        return Lab(self, self._compiler, [measurer], ordered=True).run()
 
-    def _submitted(
-        self, steps: list[Step], pool: ThreadPoolExecutor, compiler: Compiles
-    ) -> Iterator[
-        tuple[Step, Future[BuiltCandidate] | None, Future[BuiltCandidate] | BuiltCandidate]
-    ]:
-        """Each step with what is compiled for it.
+    def next(self, under_way: Sequence[KernelTrial]) -> KernelTrial | None:
+        """The next step, after what steps ran beside in an earlier run."""
+        return self._trials.pop(0) if self._trials else None
 
-        With the first of a workload comes what its steps ran beside in an earlier run.
-        """
-        seen: set[str] = set()
-        for step in steps:
-            key = workload_key(step.spec)
-            reference = None
-            if key in self._references and key not in seen:
-                reference = pool.submit(compiler.compile, step.spec, self._references[key][0])
-            seen.add(key)
-            if step.candidate is not None:
-                yield step, reference, pool.submit(compiler.compile, step.spec, step.candidate)
-            elif step.failure:
-                yield step, reference, BuiltCandidate(step.spec, failure=step.failure)
-            else:
-                yield step, reference, PeerBuilt(step.spec, name=step.contender)
-
-    def _measured(
-        self,
-        step: Step,
-        making: Future[BuiltCandidate] | BuiltCandidate,
-        measurer: Measurer,
-        beside: tuple[BuiltCandidate, float] | None,
-    ) -> Record:
-        """Measure one step and record it."""
-        built = making.result() if isinstance(making, Future) else making
-        found = Measurement(failure=built.failure)
-        if not built.failure:
-            found = measurer.measure(built, None if beside is None else beside[0])
-        us = 0.0
-        if found.samples and found.beside and beside is not None:
-            us = beside[1] * statistics.median(found.samples) / statistics.median(found.beside)
-        record = Record(
-            workload_key(step.spec),
-            self._machine,
-            self._versions,
-            "" if step.candidate is None else step.candidate.to_json(),
-            contender=step.contender,
-            samples=found.samples,
-            beside=found.beside,
-            us=us,
-            failure=found.failure,
-            predicted_us=built.predicted_us,
-            source=SOURCE,
-            experiment=self._title,
-            label=step.variant.name,
-            resources=built.resources,
-            conditions=found.conditions,
-            plan=built.plan,
-        )
-        self._records.add(record)
+    def kept(self, trial: KernelTrial, record: Record) -> None:
+        """Say how far it is."""
+        step = self._steps[trial]
         self._known[_mark_of(step)] = record
-        self.done += 1
-        self.failed += bool(record.failure)
-        return record
+        pace = Pace(time.monotonic() - self._started, self.done, len(self._steps))
+        result = record.failure or f"{record.us:.1f} us"
+        self._say(f"[{pace.done}/{pace.of}] {step.title}: {result}; {pace.left:.0f} s left")
+
+    def _of_step(self, step: Step) -> KernelTrial:
+        told: dict[str, Any] = {"contender": step.contender, "label": step.variant.name}
+        if step.candidate is not None:
+            return self.trial(step.spec, step.candidate, **told)
+        if step.failure:
+            return KernelTrial(makes=[BuiltCandidate(step.spec, failure=step.failure)], **told)
+        return KernelTrial(makes=[PeerBuilt(step.spec, name=step.contender)], **told)
 
 
 def _step(

@@ -168,8 +168,8 @@ def tune(
         compiling = compiler or Compiler(chosen, count, verify=verify)
         try:
             compiling.start()
-            search = Session(subject, chosen, records, trials, deadline, say)
-            interrupted = search.run(compiling, measuring)
+            search = Session(subject, chosen, records, compiling, trials, deadline, say)
+            interrupted = search.run(measuring)
         finally:
             compiling.close()
             for measurer in measuring:
