@@ -13,7 +13,14 @@ from .rooms import ROOT, imports, modules, room_imports
 
 # From the bottom up: the rooms of a line import those of lines above it, and none of their own line.
 LAYERS = [
-    {"commands", "diagnostics.lab", "diagnostics.planning", "diagnostics.running", "knobs"},
+    {
+        "commands",
+        "diagnostics.lab",
+        "diagnostics.planning",
+        "diagnostics.running",
+        "knobs",
+        "markup",
+    },
     {"diagnostics"},
     {"errors", "versions"},
     {"machine", "toolchain", "values"},

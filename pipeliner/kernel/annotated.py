@@ -69,9 +69,9 @@ def annotated(lines: CudaLines) -> AnnotatedCuda:
     """``lines.source`` with what ``lines`` knows of it."""
     source = lines.source.splitlines()
     origins = lines.origins()
-    regions = _regions(source, origins)
-    opened = {region.first: region for region in regions}
-    closed = {region.last: region for region in regions}
+    found = regions(source, origins)
+    opened = {region.first: region for region in found}
+    closed = {region.last: region for region in found}
     out: list[str] = []
     numbered: dict[int, Origin] = {}
     before: Origin | None = None
@@ -96,7 +96,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= WIDTH else f"{text[: WIDTH - 4]} ..."
 
 
-def _regions(source: Sequence[str], origins: Mapping[int, Origin]) -> list[FoldedLines]:
+def regions(source: Sequence[str], origins: Mapping[int, Origin]) -> list[FoldedLines]:
     """The helpers, and each part of a pipelined loop, in their order and apart from each other."""
     found: list[FoldedLines] = []
     first = next((at for at, line in enumerate(source) if _KERNEL.match(line)), 0)

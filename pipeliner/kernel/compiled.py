@@ -32,6 +32,7 @@ from . import without_driver
 from .annotated import AnnotatedCuda, annotated
 from .cuda_lines import CudaLines, cuda_lines
 from .postproc import in_place_of_cuda
+from .shown import kernel_fragment
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,6 +69,14 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, {self.arch})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the plan beside the CUDA; it is lowered for that, not compiled."""
+        plan = self.plan if (self.function.attrs or {}).get(PLAN_ATTR) else None
+        if self._source is not None:  # what a person wrote: no statement is known of its lines
+            return kernel_fragment(self.name, self.arch, plan, self._source, {})
+        lines = self.__dict__.get("cuda_lines") or cuda_lines(self.lowered)
+        return kernel_fragment(self.name, self.arch, plan, lines.source, lines.origins())
 
     def with_line_info(self, path: str | Path) -> Kernel:
         """The same kernel, compiled from ``annotated_cuda``, which is written to ``path``.

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from ..diagnostics import Reason
 from ..errors import PlanError
+from ..markup import element, fragment
 from ..values.released import plan as translated
 from .decisions import Decisions, SmemPlan, SyncPlan
 from .decoding import decode
 from .explain import explain
 from .lookup import put
 from .loops import LoopPlan
+from .shown import headline, plan_html, shortened
 
 PLAN_ATTR: Final = "pipeliner.plan"
 """The attribute by which a function carries its plan, as JSON."""
@@ -84,6 +86,18 @@ class KernelPlan(Decisions):
     def explain(self) -> str:
         """The plan in plain words and numbers."""
         return explain(self)
+
+    def __repr__(self) -> str:
+        """One line; ``str`` has every field, ``explain`` says it in words."""
+        return f"KernelPlan({shortened(self.kernel)!r}: {headline(self)})"
+
+    def __str__(self) -> str:
+        return Decisions.__repr__(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        title = element("h4", f"Plan of {self.kernel}")
+        return fragment(element("div", title, plan_html(self), class_="linked"))
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,8 +8,9 @@
 """
 
 from .chrome import chrome
-from .make import timeline, timeline_with
-from .model import LoopRun, Timeline, timeline_of
+from .drawn import Timeline
+from .make import timeline, timeline_from, timeline_of, timeline_with
+from .model import LoopRun, Runs
 from .program import Slot
 from .slots import Span
 from .svg import svg
@@ -20,6 +21,7 @@ __all__ = [
     "Event",
     "Hold",
     "LoopRun",
+    "Runs",
     "Slot",
     "Span",
     "Steady",
@@ -30,6 +32,7 @@ __all__ = [
     "svg",
     "text",
     "timeline",
+    "timeline_from",
     "timeline_of",
     "timeline_with",
     "trace",

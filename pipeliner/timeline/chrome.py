@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from . import rows
-from .model import LoopRun, Timeline
+from .model import LoopRun, Runs
 from .program import is_shared
 from .slots import Span
 from .trace import Event
@@ -21,7 +21,7 @@ CYCLES_PER_TICK: Final = 1000
 """The format counts in microseconds."""
 
 
-def chrome(timeline: Timeline) -> str:
+def chrome(timeline: Runs) -> str:
     """The trace as the text of a JSON file."""
     events: list[dict[str, Any]] = []
     for process, run in enumerate(timeline.runs, 1):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .model import LoopRun, Timeline
+from .model import LoopRun, Runs
 from .program import Slot, is_shared
 from .slots import Span
 from .trace import Cause, Event
@@ -33,6 +33,7 @@ class OpRow:
     pipe: str
     name: str
     events: tuple[Event, ...]
+    ops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,13 @@ def op_rows(run: LoopRun, *, each: bool) -> list[OpRow]:
             pipe,
             names[0] if len(names) == 1 else name,
             tuple(event for event in run.trace.events if event.op in names),
+            tuple(names),
         )
         for (pipe, name, _), names in groups.items()
     ]
 
 
-def slot_rows(timeline: Timeline, run: LoopRun, *, each: bool) -> list[SlotRow]:
+def slot_rows(timeline: Runs, run: LoopRun, *, each: bool) -> list[SlotRow]:
     """The rows of a run's slots; ``each``: also those of registers that have one slot anyway."""
     rings = timeline.pipelined.loop.rings
     shown = {ring.buffer for ring in rings if each or is_shared(ring) or ring.depth > 1}
@@ -72,7 +74,7 @@ def stalls(run: LoopRun) -> list[Event]:
     return [event for event in run.trace.events if event.stall and event.cause in MARKS]
 
 
-def title(timeline: Timeline) -> str:
+def title(timeline: Runs) -> str:
     """What is drawn."""
     return (
         f"{timeline.kernel}: loop {timeline.loop}, {timeline.iterations} of "
@@ -80,7 +82,7 @@ def title(timeline: Timeline) -> str:
     )
 
 
-def disclaimer(timeline: Timeline) -> str:
+def disclaimer(timeline: Runs) -> str:
     """What the time axis is, and is not."""
     return (
         f"model time: the plan's latencies and rates for {timeline.machine}, in cycles of one CTA "
@@ -96,7 +98,7 @@ def headline(run: LoopRun) -> str:
     return f"{run.title}: {stages}{rings}, {number(run.cycles)} cycles drawn"
 
 
-def verdict(timeline: Timeline) -> str:
+def verdict(timeline: Runs) -> str:
     """How the two compare."""
     fast, slow = timeline.runs
     if fast.whole is None or slow.whole is None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 from xml.sax.saxutils import escape
 
+from ..markup import PALETTE, spelled
+from ..plan.links import Link, Links
 from . import rows
-from .model import LoopRun, Timeline
-from .program import Phase
+from .model import LoopRun, Runs
+from .program import Phase, Slot
 from .slots import SlotState, Span
 from .terminal import COLOURS
 from .trace import Event
+
+Linked: TypeAlias = Callable[[Links], Link]
+"""Finds the groups of something among those of a plan."""
 
 WIDTH: Final = 1280
 LABELS: Final = 212
@@ -23,7 +28,6 @@ GAP: Final = 10
 LETTER: Final = 6.2
 """Width of a character of the small font, rounded up, in pixels: what fits into a bar."""
 
-_PALETTE: Final = ("#4878a8", "#d98b2b", "#4f9a4a", "#a5669b", "#3f9c96", "#a06a4f")
 _STATES: Final[dict[SlotState, str]] = {"filling": "0.22", "ready": "0.45", "read": "0.95"}
 _TINTS: Final[dict[Phase, str]] = {
     "prologue": "prologue",
@@ -32,40 +36,51 @@ _TINTS: Final[dict[Phase, str]] = {
 }
 
 _STYLE: Final = """
-text { font: 12px Inter, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: #24292f; }
-.mono { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
+.timeline text { font: 12px Inter, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: #24292f; }
+.timeline .mono { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   font-size: 11px; }
-.h1 { font-size: 18px; font-weight: 600; }
-.h2 { font-size: 14px; font-weight: 600; }
-.dim { fill: #6e7781; }
-.small { font-size: 10px; }
-.on { fill: #ffffff; font-size: 10px; }
-.page { fill: #ffffff; }
-.lane { fill: #8c959f; fill-opacity: 0.08; }
-.grid { stroke: #8c959f; stroke-opacity: 0.25; }
-.edge { stroke: #8c959f; stroke-opacity: 0.9; stroke-dasharray: 3 3; }
-.prologue { fill: #d29922; } .steady { fill: #2da44e; } .epilogue { fill: #8250df; }
-.tint { fill-opacity: 0.07; } .band { fill-opacity: 0.28; }
-.stall { fill: #cf222e; fill-opacity: 0.75; }
-.past { fill: #8c959f; }
+.timeline .h1 { font-size: 18px; font-weight: 600; }
+.timeline .h2 { font-size: 14px; font-weight: 600; }
+.timeline .dim { fill: #57606a; }
+.timeline .small { font-size: 10px; }
+.timeline .on { fill: #ffffff; font-size: 10px; }
+.timeline .page { fill: #ffffff; }
+.timeline .lane { fill: #8c959f; fill-opacity: 0.08; }
+.timeline .grid { stroke: #8c959f; stroke-opacity: 0.25; }
+.timeline .edge { stroke: #8c959f; stroke-opacity: 0.9; stroke-dasharray: 3 3; }
+.timeline .prologue { fill: #d29922; } .timeline .steady { fill: #2da44e; }
+.timeline .epilogue { fill: #8250df; }
+.timeline .tint { fill-opacity: 0.07; } .timeline .band { fill-opacity: 0.28; }
+.timeline .stall { fill: #cf222e; fill-opacity: 0.85; }
+.timeline .past { fill: #6e7781; }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3; } .dim { fill: #9198a1; } .on { fill: #ffffff; }
-  .page { fill: #0d1117; } .stall { fill: #f85149; }
+  .timeline text { fill: #e6edf3; } .timeline .dim { fill: #9198a1; }
+  .timeline .on { fill: #ffffff; } .timeline .page { fill: #0d1117; }
 }
 """
 
 
-def svg(timeline: Timeline, *, each: bool = False, width: int = WIDTH) -> str:
+def svg(
+    timeline: Runs,
+    *,
+    each: bool = False,
+    width: int = WIDTH,
+    links: Links | None = None,
+    prefix: str = "",
+) -> str:
     """The drawing as the text of an SVG file of ``width`` pixels.
 
     ``each``: a row for every op and every slot, instead of one for what a statement does on a pipe.
+    ``links``: of the plan, for a page whose plan and CUDA light with it. ``prefix``: of the names
+    that it defines, for a page with several.
     """
-    page = _Page(_Scale(timeline.cycles, width - LABELS - MARGIN), width)
+    page = _Page(_Scale(timeline.cycles, width - LABELS - MARGIN), width, links, prefix)
     page.text(MARGIN, 34, rows.title(timeline), "h1")
     page.text(MARGIN, 56, rows.verdict(timeline))
     page.text(MARGIN, 74, rows.disclaimer(timeline), "dim")
     page.y = 96
     for run in timeline.runs:
+        page.links = links if run is timeline.pipelined else None
         _draw_run(page, timeline, run, each)
     _draw_legend(page, timeline)
     return page.finish(rows.title(timeline))
@@ -84,9 +99,12 @@ class _Scale:
 class _Page:
     """The elements so far; ``y``: where the next row begins."""
 
-    def __init__(self, scale: _Scale, width: int) -> None:
+    def __init__(self, scale: _Scale, width: int, links: Links | None, prefix: str) -> None:
         self.scale = scale
         self.width = width
+        self.links = links
+        self.prefix = prefix
+        self._linked = links is not None
         self.y = 0.0
         self._parts: list[str] = []
 
@@ -123,30 +141,49 @@ class _Page:
         if text is not None:
             self.text((left + right) / 2, y, text, style, "middle")
 
+    def begin(self, link: Linked, name: str) -> None:
+        """Begin a row that lights, and lights others; ``name``: what it is said to be."""
+        if self.links is not None:
+            found = {**link(self.links).attributes, "aria_label": name}
+            self._parts.append(f"<g{spelled(class_='row', tabindex=0, role='button', **found)}>")
+
+    def end(self) -> None:
+        """End what ``begin`` began."""
+        if self.links is not None:
+            self._parts.append("</g>")
+
+    def linking(self, link: Linked, iteration: int, name: str) -> str:
+        """The attributes of what is of one iteration, and lights what else is."""
+        if self.links is None:
+            return ""
+        found = link(self.links).of_iteration(iteration)
+        return spelled(**found.attributes, data_name=f"{name}, iteration {iteration}")
+
     def finish(self, title: str) -> str:
         height = self.y + MARGIN
         body = "\n".join(self._parts)
-        hatch = "\n".join(_hatch(at) for at in range(COLOURS))
+        hatch = "\n".join(_hatch(f"{self.prefix}fill{at}", at) for at in range(COLOURS))
+        role = "group" if self._linked else "img"  # what an image holds is not reached by keyboard
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{height:.0f}" '
-            f'viewBox="0 0 {self.width} {height:.0f}" role="img">\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="timeline" width="{self.width}" '
+            f'height="{height:.0f}" viewBox="0 0 {self.width} {height:.0f}" role="{role}">\n'
             f"<title>{escape(title)}</title>\n<style>{escape(_STYLE)}</style>\n"
             f"<defs>\n{hatch}\n</defs>\n"
             f'<rect class="page" width="100%" height="100%"/>\n{body}\n</svg>\n'
         )
 
 
-def _hatch(at: int) -> str:
+def _hatch(name: str, at: int) -> str:
     """The pattern of a slot that fills with the data of an iteration."""
     return (
-        f'<pattern id="fill{at}" width="6" height="6" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{_PALETTE[at]}" '
-        f'fill-opacity="0.15"/><rect width="2.2" height="6" fill="{_PALETTE[at]}" '
+        f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{PALETTE[at]}" '
+        f'fill-opacity="0.15"/><rect width="2.2" height="6" fill="{PALETTE[at]}" '
         f'fill-opacity="0.6"/></pattern>'
     )
 
 
-def _draw_run(page: _Page, timeline: Timeline, run: LoopRun, each: bool) -> None:
+def _draw_run(page: _Page, timeline: Runs, run: LoopRun, each: bool) -> None:
     page.text(MARGIN, page.y + 14, rows.headline(run), "h2")
     page.text(MARGIN, page.y + 31, f"{rows.pace(run)}; {rows.holds(run)}", "dim")
     if rows.doubts(run):
@@ -160,15 +197,19 @@ def _draw_run(page: _Page, timeline: Timeline, run: LoopRun, each: bool) -> None
     _draw_parts(page, run, top, bottom)
     page.y = top + 16 + 6
     for op in ops:
+        page.begin(_op_link(op.ops), f"{op.name}, {op.pipe}")
         _lane(page, f"{op.pipe}  {op.name}")
         _draw_events(page, op.events)
+        page.end()
         page.y += ROW
     _lane(page, rows.STALLED)
     _draw_stalls(page, rows.stalls(run))
     page.y += ROW + GAP
     for row in slots:
+        page.begin(_slot_link(row.slot), str(row.slot))
         _lane(page, str(row.slot))
         _draw_states(page, row.spans)
+        page.end()
         page.y += ROW
     page.y += 22
 
@@ -200,12 +241,15 @@ def _draw_parts(page: _Page, run: LoopRun, top: float, bottom: float) -> None:
 
 def _draw_events(page: _Page, events: Iterable[Event]) -> None:
     """Results under way as thin bars, then what occupies the pipe as thick ones."""
-    drawn = list(events)
-    for event in drawn:
-        look = f'{_fill(event)} fill-opacity="0.4" rx="1"'
+    drawn = [
+        (event, page.linking(_event_link(event), event.iteration, event.op)) for event in events
+    ]
+    for event, linking in drawn:
+        look = f'{_fill(event)} fill-opacity="0.4" rx="1"{linking}'
         page.span(event.busy, event.end, page.y + 7, 4, look, _note(event))
-    for event in drawn:
-        page.span(event.start, event.busy, page.y + 1, BAR, f'{_fill(event)} rx="2"', _note(event))
+    for event, linking in drawn:
+        look = f'{_fill(event)} rx="2"{linking}'
+        page.span(event.start, event.busy, page.y + 1, BAR, look, _note(event))
         text = "past" if event.repeats else str(event.iteration)
         page.label(event.start, event.busy, page.y + 13, "on", text)
 
@@ -223,10 +267,11 @@ def _draw_states(page: _Page, spans: Iterable[Span]) -> None:
         if span.iteration is None:
             continue
         at = span.iteration % COLOURS
-        paint = f"url(#fill{at})" if span.state == "filling" else _PALETTE[at]
+        paint = f"url(#{page.prefix}fill{at})" if span.state == "filling" else PALETTE[at]
         look = f'fill="{paint}"'
         if span.state != "filling":
             look += f' fill-opacity="{_STATES[span.state]}"'
+        look += page.linking(_slot_link(span.slot), span.iteration, str(span.slot))
         note = (
             f"{span.slot} {span.state}, iteration {span.iteration}: cycles {span.start} to "
             f"{span.end}"
@@ -237,15 +282,15 @@ def _draw_states(page: _Page, spans: Iterable[Span]) -> None:
         page.label(span.start, span.end, page.y + 13, style, *texts)
 
 
-def _draw_legend(page: _Page, timeline: Timeline) -> None:
+def _draw_legend(page: _Page, timeline: Runs) -> None:
     x = float(MARGIN)
     y = page.y
     samples: list[tuple[str, str]] = [
-        (f'fill="{_PALETTE[0]}"', "a pipe works, on the iteration that the number names"),
-        (f'fill="{_PALETTE[0]}" fill-opacity="0.4"', "the result is under way"),
+        (f'fill="{PALETTE[0]}"', "a pipe works, on the iteration that the number names"),
+        (f'fill="{PALETTE[0]}" fill-opacity="0.4"', "the result is under way"),
         ('fill="url(#fill0)"', "slot filling"),
-        (f'fill="{_PALETTE[0]}" fill-opacity="{_STATES["ready"]}"', "ready"),
-        (f'fill="{_PALETTE[0]}" fill-opacity="{_STATES["read"]}"', "read"),
+        (f'fill="{PALETTE[0]}" fill-opacity="{_STATES["ready"]}"', "ready"),
+        (f'fill="{PALETTE[0]}" fill-opacity="{_STATES["read"]}"', "read"),
         ('class="stall"', "all threads stalled"),
     ]
     if any(event.repeats for run in timeline.runs for event in run.trace.events):
@@ -257,8 +302,21 @@ def _draw_legend(page: _Page, timeline: Timeline) -> None:
     page.y = y + 16
 
 
+def _op_link(ops: Sequence[str]) -> Linked:
+    return lambda links: links.op(*ops)
+
+
+def _slot_link(slot: Slot) -> Linked:
+    return lambda links: links.slot(slot.ring, slot.index)
+
+
+def _event_link(event: Event) -> Linked:
+    slots = [(slot.ring, slot.index) for slot in (*event.reads, *event.writes)]
+    return lambda links: links.event(event.op, slots)
+
+
 def _fill(event: Event) -> str:
-    return 'class="past"' if event.repeats else f'fill="{_PALETTE[event.iteration % COLOURS]}"'
+    return 'class="past"' if event.repeats else f'fill="{PALETTE[event.iteration % COLOURS]}"'
 
 
 def _note(event: Event) -> str:

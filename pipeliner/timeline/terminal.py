@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from . import rows
-from .model import LoopRun, Timeline
+from .model import LoopRun, Runs
 from .slots import Span
 from .trace import Event
 
@@ -45,7 +45,7 @@ ASCII: Final = Glyphs(".", "-", {"empty": ".", "filling": ":", "ready": "=", "re
 
 
 def draw(
-    timeline: Timeline, width: int = WIDTH, *, glyphs: Glyphs = UNICODE, each: bool = False
+    timeline: Runs, width: int = WIDTH, *, glyphs: Glyphs = UNICODE, each: bool = False
 ) -> list[Line]:
     """The lines of a drawing of ``width`` columns; a narrow one still gets 30 beside the labels.
 
@@ -69,7 +69,7 @@ def draw(
     return lines
 
 
-def text(timeline: Timeline, width: int = WIDTH, *, each: bool = False) -> str:
+def text(timeline: Runs, width: int = WIDTH, *, each: bool = False) -> str:
     """The drawing without styles, in Unicode; options as for ``draw``."""
     return plain(draw(timeline, width, each=each))
 
@@ -94,7 +94,7 @@ class _Scale:
 
 
 def _run(
-    timeline: Timeline, run: LoopRun, scale: _Scale, label: int, glyphs: Glyphs, each: bool
+    timeline: Runs, run: LoopRun, scale: _Scale, label: int, glyphs: Glyphs, each: bool
 ) -> list[Line]:
     lines = [_axis(scale, label, glyphs), _parts(run, scale, label, glyphs)]
     for op in rows.op_rows(run, each=each):
@@ -107,7 +107,7 @@ def _run(
     return lines
 
 
-def _label_width(timeline: Timeline, each: bool) -> int:
+def _label_width(timeline: Runs, each: bool) -> int:
     labels = [rows.STALLED]
     for run in timeline.runs:
         labels += [f"{op.pipe:<6} {op.name}" for op in rows.op_rows(run, each=each)]
@@ -244,7 +244,7 @@ def _wrapped(words: str, width: int, style: str, indent: int = 0) -> list[Line]:
     return [((line, style),) for line in lines]
 
 
-def _legend(timeline: Timeline, glyphs: Glyphs, scale: _Scale) -> list[str]:
+def _legend(timeline: Runs, glyphs: Glyphs, scale: _Scale) -> list[str]:
     each = timeline.cycles / scale.columns
     ops = f"ops: the digit is the iteration (mod 10), {glyphs.flight} its result is under way"
     if any(event.repeats for run in timeline.runs for event in run.trace.events):
