@@ -7,7 +7,6 @@ from ..measuring import (
     ROUNDS,
     WARM_UP,
     Conditions,
-    Contender,
     Runner,
     check_gpu,
     current_conditions,
@@ -18,9 +17,8 @@ from ..records.record import OURS
 from ..schedules.suites import suite
 from .chart import check_chart, groups, svg, write_chart
 from .claims import spine, spine_claims, square, stopwatch, transformation_ms
-from .compiling import compiled_ahead
 from .gated import GATED_DTYPE, gated_claims, gated_problems
-from .problems import PEERS, USUAL_PEERS, Problem, contenders, describe
+from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders, describe
 from .results import (
     CUBLAS,
     CUDNN,
@@ -57,7 +55,6 @@ __all__ = [
     "SpeedSummary",
     "check_chart",
     "check_gpu",
-    "compiled_ahead",
     "contenders",
     "current_conditions",
     "describe",

@@ -55,23 +55,22 @@ def spine(target: Any = None, peers: Sequence[str] = USUAL_PEERS) -> list[Proble
     where = cuda_target(target)
     others = [peer for peer in peers if peer != "tvm"]
 
-    def problem(gemm: Gemm, *, plain: bool, stock: bool = True) -> Problem:
-        asked = Request(instruction="mma") if gemm.dtype in HALVES else Request()
-        allowed = peers if stock and gemm.layout == "NN" else others
-        return contenders(gemm, where, asked, plain=plain, peers=allowed)
+    def problem(gemm: Gemm) -> Problem:
+        half, even = gemm.dtype in HALVES, gemm.m == gemm.n
+        asked = Request(instruction="mma") if half else Request()
+        stock = even and gemm.layout == "NN" and gemm.dtype != "bfloat16"
+        allowed = peers if stock else others
+        return contenders(gemm, where, asked, plain=half and even, peers=allowed)
 
+    return list(map(problem, spine_gemms()))
+
+
+def spine_gemms() -> list[Gemm]:
+    """The products of ``spine``."""
     return [
-        *(
-            problem(square(SQUARE, dtype, layout), plain=True, stock=dtype == "float16")
-            for dtype in HALVES
-            for layout in LAYOUTS
-        ),
-        *(problem(Gemm(*RAGGED, layout=layout), plain=False, stock=False) for layout in LAYOUTS),
-        *(
-            problem(square(size, "float32", layout), plain=False)
-            for layout in LAYOUTS
-            for size in SIMT_SIZES
-        ),
+        *(square(SQUARE, dtype, layout) for dtype in HALVES for layout in LAYOUTS),
+        *(Gemm(*RAGGED, layout=layout) for layout in LAYOUTS),
+        *(square(size, "float32", layout) for layout in LAYOUTS for size in SIMT_SIZES),
     ]
 
 
@@ -107,10 +106,7 @@ def spine_claims(report: Report, target: Any = None) -> list[Claim]:
         shape = "x".join(map(str, RAGGED))
         label = f"ragged {layout} {shape} by mma.sync: rate over {SQUARE}^3's"
         claims.append(_faster(label, *rates, 0.92, 0.96))
-    gemms = [problem.spec for problem in spine(where)]
-    tiles = [
-        (gemm, default_tile(gemm, machine_for(where))) for gemm in gemms if isinstance(gemm, Gemm)
-    ]
+    tiles = [(gemm, default_tile(gemm, machine_for(where))) for gemm in spine_gemms()]
     slowest = max(transformation_ms(gemm, where, tile) for gemm, tile in tiles)
     claims.append(Claim("slowest transformation, ms", slowest, 150.0, 150.0, at_most=True))
     return [claim for claim in claims if claim is not None]

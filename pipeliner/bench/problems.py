@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..api import build
-from ..errors import WorkloadError
-from ..kernel.building import pipeline_with
+from ..errors import PipelinerError, WorkloadError
 from ..kernel.compiled import Kernel
 from ..machine import machine_for
-from ..measuring import Contender, Inputs, Recipe, Runner
+from ..measuring import Builder, BuiltCandidate, Inputs, MadeAtItsTurn, Recipe, Runner
+from ..measuring.compiling import CandidateKernel
+from ..measuring.lab import Make
 from ..plan.request import Request
+from ..records.candidate import Candidate
+from ..records.functions import AnyWorkload
 from ..records.record import OURS
 from ..schedules import (
     AttentionTile,
@@ -23,7 +27,6 @@ from ..schedules import (
     NaiveTile,
     default_tile,
 )
-from ..schedules.scheduled import scheduled
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from .libraries import compiled_by_torch, cudnn, triton
@@ -39,6 +42,8 @@ PEERS: Final = {
 }
 """What a person calls a peer, and how the names of its contenders start."""
 
+_CALLS: Final[dict[str, Callable[[Any], Runner]]] = {CUBLAS: cublas, CUDNN: cudnn, TRITON: triton}
+
 USUAL_PEERS: Final = ("cublas", "cudnn", "tvm", "torch")
 
 LIBRARY_SLACK: Final = 100.0
@@ -52,22 +57,28 @@ printed; of our kernels, and of TVM's, nothing above 1 is taken.
 
 @dataclass(frozen=True)
 class OwnKernel(Recipe):
-    """This library's kernel; ``tile=None``: the one that the model chooses."""
+    """This library's kernel; ``asked=None``: with the tile that the model chooses."""
 
     spec: Spec
     target: Any
     request: Request
-    tile: Tile | None = None
+    asked: Tile | None = None
+
+    @functools.cached_property
+    def tile(self) -> Tile:
+        """The tile, chosen where it is first asked for: in the process that compiles."""
+        machine, request = machine_for(self.target), self.request
+        return self.asked or default_tile(
+            self.spec, machine, request.instruction, accumulate=request.accumulate
+        )
+
+    def of(self) -> Candidate:
+        return Candidate(self.tile, self.request)
 
     def kernel(self) -> tuple[Kernel, str]:
         """Scheduled, pipelined, compiled."""
-        machine, asked = machine_for(self.target), self.request
-        tile = self.tile or default_tile(
-            self.spec, machine, asked.instruction, accumulate=asked.accumulate
-        )
-        function = pipeline_with(scheduled(self.spec, tile), self.target, self.request)
-        kernel = build(function, self.target)
-        return kernel, f"{_tile_title(tile)}, {describe(kernel)}"
+        kernel, _ = CandidateKernel(self.spec, self.of(), self.target).kernel()
+        return kernel, f"{_tile_title(self.tile)}, {describe(kernel)}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,52 @@ class StockKernel(Recipe):
         make = stock_mma if self.gemm.dtype == "float16" else stock_simt
         kernel = make(self.gemm, self.target, self.stages)
         return kernel, describe(kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to compute a problem.
+
+    ``make``: a recipe, compiled ahead, or what returns the call and in a few words what it is.
+    ``out``, ``arrange`` and ``slack``: as of a ``BuiltCandidate``. ``candidate``: of what is ours
+    and no recipe.
+    """
+
+    name: str
+    make: Recipe | Callable[[], tuple[Runner, str]]
+    out: str
+    arrange: Callable[[Inputs], Inputs] = tuple
+    slack: float = 1.0
+    candidate: Candidate | None = None
+
+    def made_by(self, builder: Builder, spec: Spec) -> Make:
+        """What compiles its kernel of ``spec``, or a kernel that is made at its turn."""
+        if isinstance(self.make, Recipe):
+            return functools.partial(self._built, builder, self.make, spec)
+        return MadeAtItsTurn(
+            spec,
+            candidate=self.candidate,
+            name=self.name,
+            out=self.out,
+            arrange=self.arrange,
+            slack=self.slack,
+            make=self.make,
+        )
+
+    def _built(self, builder: Builder, recipe: Recipe, spec: Spec) -> BuiltCandidate:
+        built = builder.build(recipe)
+        candidate = built.candidate
+        if built.failure:
+            with contextlib.suppress(PipelinerError):  # there may be no tile either
+                candidate = recipe.of()
+        return dataclasses.replace(
+            built,
+            candidate=candidate,
+            spec=spec,
+            out=self.out,
+            arrange=self.arrange,
+            slack=self.slack,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +182,7 @@ def contenders(
     product = isinstance(spec, Gemm) and not isinstance(spec, GatedGemm)
     if "cublas" in peers and product:
         fast = request.accumulate != "promoted"
-        found.append(_library(CUBLAS, lambda spec: cublas(spec, fast=fast), spec))
+        found.append(_library(CUBLAS, functools.partial(cublas, fast=fast), spec))
     if "cudnn" in peers and not isinstance(spec, Gemm):
         found.append(_library(CUDNN, cudnn, spec))
     if "tvm" in peers and isinstance(spec, Gemm) and product:
@@ -156,6 +213,11 @@ def _tile_title(tile: Tile) -> str:
         return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
     return f"{tile.m}x{tile.n}x{tile.k}{parts}"
+
+
+def library(name: str, spec: AnyWorkload) -> tuple[Runner, str]:
+    """A library's kernel, by the name that results have; what it does not have, it refuses."""
+    return _CALLS[name](spec), ""
 
 
 def _library(name: str, make: Callable[[Any], Runner], spec: Spec) -> Contender:

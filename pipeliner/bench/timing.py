@@ -1,78 +1,85 @@
-"""Check the contenders of a problem, then time them interleaved."""
+"""Check the contenders of problems, time them interleaved, and record them where asked to."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
 
-from ..diagnostics import Reason, Why
+from ..diagnostics import Why
 from ..kernel.compiled import Kernel
 from ..measuring import (
     ROUNDS,
-    Contender,
-    GpuBench,
-    ReadyContender,
+    Builder,
+    BuiltCandidate,
+    Here,
+    Measurement,
+    Recipe,
     Rounds,
     Say,
+    cores,
     device_name,
     require_gpu,
+    workers_for,
 )
 from ..measuring.conditions import sm_clock
+from ..measuring.lab import Batch, Lab, Study
+from ..measuring.surveys import surveyed, tried
+from ..records import Record, Records
+from ..records.candidate import machine_key, versions_key, workload_key
 from ..records.record import OURS
 from ..schedules import Gemm
 from ..values.failure import why
 from .peers import cublas
-from .problems import LIBRARY_SLACK, Problem, describe
-from .results import CUBLAS, Report, Result
+from .problems import LIBRARY_SLACK, Contender, Problem, describe
+from .results import CUBLAS, STOCK_PREFIX, Report, Result
+
+SOURCE: Final = "bench"
+
+SECONDS: Final = 600.0
+"""To compile one kernel; nvcc takes one to five."""
 
 
-def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = print) -> None:
-    """Check and time the contenders of a problem; results and failures go to ``report``.
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Contest(Batch):
+    """The contenders of a problem."""
 
-    Whatever fails is a result in one line, not the end. An interrupt keeps what has been measured
-    and sets ``report.interrupted``.
+    problem: Problem
+
+
+def measure(
+    problems: Sequence[Problem],
+    report: Report,
+    target: Any = None,
+    *,
+    rounds: int = ROUNDS,
+    jobs: int | None = None,
+    db: str | Path | None = None,
+    say: Say = print,
+) -> None:
+    """Check and time the contenders of each problem; results and failures go to ``report``.
+
+    All are compiled before any is timed. Whatever fails is a result in one line, not the end. An
+    interrupt keeps what has been measured and sets ``report.interrupted``. ``db``: a file of
+    records that takes every sample; ``target``: the GPU that they are of.
     """
     require_gpu()
-    entries: list[ReadyContender] = []
-    failed: set[str] = set()
-
-    def fail(contender: Contender, why: Why) -> None:
-        say(f"  {contender.name}: {why}")
-        failed.add(contender.name)
-        report.results.append(_failure(problem, contender, why))
-
+    recipes = [
+        one for problem in problems for one in problem.contenders if isinstance(one.make, Recipe)
+    ]
+    count = workers_for(cores()) if jobs is None else jobs
+    builder = Builder(max(1, min(count, len(recipes))), seconds=SECONDS)
+    records = None if db is None else Records(db)
+    study = _Bench(problems, report, builder, records, target, rounds, say)
     try:
-        bench = GpuBench(problem.spec)
-        for contender in problem.contenders:
-            say(f"{problem.name}: {contender.name}")
-            try:
-                entry = bench.ready(contender)
-            except Exception as err:  # a peer's library raises what it likes: its result
-                fail(contender, why(err))
-                continue
-            if entry.is_right:
-                entries.append(entry)
-            else:
-                fail(contender, Reason("measure.wrong", error=entry.worst))
-        bench.race(entries, Rounds(rounds))
-        clock = sm_clock()
-        if clock is not None:
-            report.sm_clocks[problem.name] = clock
-        for entry in entries:  # a race that shows only at times shows here too
-            bench.check(entry)
-            if not entry.is_right:
-                fail(entry.contender, Reason("measure.wrong_later", error=entry.worst))
-    except KeyboardInterrupt:
-        report.interrupted = True
-    except Exception as err:
-        # Out of memory, or a GPU that a kernel has left unusable: any library may be the one to
-        # say so, and what was measured before is worth keeping.
-        for contender in problem.contenders:
-            if contender.name not in failed:
-                fail(contender, why(err))
-    for entry in entries:
-        if len(entry.times) > 1 and entry.contender.name not in failed:
-            report.results.append(_result(problem, entry))
-    _say_outcome(problem, report, say)
+        lab = Lab(study, builder, [Here()], ordered=True, first_compile=True, here=True)
+        report.interrupted = lab.run()
+    finally:
+        builder.close()
+        if records is not None:
+            records.close()
 
 
 def quick(gemm: Gemm, kernel: Kernel, rounds: int) -> Report:
@@ -80,28 +87,117 @@ def quick(gemm: Gemm, kernel: Kernel, rounds: int) -> Report:
     report = Report(device_name(), rounds=rounds)
     ours = Contender(OURS, lambda: (kernel, describe(kernel)), gemm.out)
     peer = Contender(CUBLAS, lambda: (cublas(gemm), ""), gemm.out, slack=LIBRARY_SLACK)
-    measure(Problem(gemm, (ours, peer)), report, rounds, say=lambda text: None)
+    measure([Problem(gemm, (ours, peer))], report, rounds=rounds, say=lambda text: None)
     return report
 
 
-def _result(problem: Problem, entry: ReadyContender) -> Result:
-    low, middle, high = statistics.quantiles(entry.times, n=4)
-    return Result(
-        problem.name,
-        entry.contender.name,
+class _Bench(Study[_Contest, Here]):
+    """Problems one after the other, timed in this process."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        report: Report,
+        builder: Builder,
+        records: Records | None,
+        target: Any,
+        rounds: int,
+        say: Say,
+    ) -> None:
+        self._left, self._count, self._begun = list(problems), len(problems), 0
+        self._report, self._builder, self._records = report, builder, records
+        self._target, self._rounds, self._say = target, Rounds(rounds), say
+
+    def next(self, under_way: Sequence[_Contest]) -> _Contest | None:
+        """The next problem."""
+        if not self._left:
+            return None
+        problem = self._left.pop(0)
+        makes = [one.made_by(self._builder, problem.spec) for one in problem.contenders]
+        return _Contest(makes=makes, problem=problem)
+
+    def compiled(self, done: int, of: int) -> None:
+        """Say how far compiling is."""
+        self._say(f"compiled {done} of {of} kernels")
+
+    def measure(self, batch: _Contest, measurer: Here) -> list[Measurement | None]:
+        """What became of each contender; None: an interrupt came before."""
+        self._begun += 1
+        self._say(f"[{self._begun}/{self._count}] {batch.problem.spec.title}")
+        found: dict[int, Measurement] = {}
+        failed: dict[int, Why] = {}
+        right: list[int] = []
+        try:
+            right = tried(measurer, batch.problem.spec, batch.built, failed)
+            found = dict(zip(right, surveyed(measurer, range(len(right)), self._rounds)))
+            clock = sm_clock()
+            if clock is not None:
+                self._report.sm_clocks[batch.problem.name] = clock
+        except KeyboardInterrupt:
+            self._report.interrupted = True
+            found = dict(zip(right, measurer.timed()))
+        except Exception as err:
+            # Out of memory, or a GPU that a kernel has left unusable: any library may be the one to
+            # say so, and what was measured before is worth keeping.
+            failed = dict.fromkeys(range(len(batch.built)), why(err)) | failed
+        found |= {number: Measurement(failure=failure) for number, failure in failed.items()}
+        return [found.get(number) for number in range(len(batch.built))]
+
+    def keep(self, batch: _Contest, found: list[Measurement | None]) -> None:
+        """Add the results to the report, and to the records."""
+        problem, records = batch.problem, list[Record]()
+        for contender, built, one in zip(problem.contenders, batch.built, found):
+            if one is None or built is None or not (one.failure or len(one.samples) > 1):
+                continue
+            if one.failure:
+                self._say(f"  {contender.name}: {one.failure}")
+            self._report.results.append(_result(problem, contender, one))
+            is_ours = contender.name.startswith(OURS)
+            if self._records is not None and (built.candidate or not is_ours):
+                records.append(self._record(contender, built, one))
+        if self._records is not None:
+            self._records.add(*records)
+        _say_outcome(problem, self._report, self._say)
+        if self._report.interrupted:
+            raise KeyboardInterrupt
+
+    def _record(self, contender: Contender, built: BuiltCandidate, one: Measurement) -> Record:
+        """What records keep of a contender: ours by its candidate, others by whose they are."""
+        ours, suite = built.candidate, self._report.suite
+        stock = contender.name.startswith(STOCK_PREFIX)
+        return Record(
+            workload_key(built.spec),
+            machine_key(self._target),
+            versions_key(),
+            "" if ours is None else ours.to_json(),
+            contender=OURS if ours else STOCK_PREFIX if stock else contender.name,
+            samples=one.samples,
+            failure=one.failure,
+            predicted_us=built.predicted_us,
+            source=SOURCE,
+            experiment=f"{SOURCE} {suite}" if suite else "",
+            label=contender.name,
+            resources=built.resources,
+            conditions=one.conditions,
+            plan=built.plan,
+        )
+
+
+def _result(problem: Problem, contender: Contender, one: Measurement) -> Result:
+    told = Result(problem.name, contender.name, workload=problem.spec.title)
+    if one.failure:
+        return replace(told, failure=one.failure)
+    low, middle, high = statistics.quantiles(one.samples, n=4)
+    return replace(
+        told,
         us=middle,
         low_us=low,
         high_us=high,
-        rounds=len(entry.times),
+        rounds=len(one.samples),
         tflops=problem.spec.flops() / middle * 1e-6,
-        worst=entry.worst,
-        detail=entry.detail,
-        workload=problem.spec.title,
+        worst=one.error,
+        detail=one.detail,
     )
-
-
-def _failure(problem: Problem, contender: Contender, why: Why) -> Result:
-    return Result(problem.name, contender.name, failure=why, workload=problem.spec.title)
 
 
 def _say_outcome(problem: Problem, report: Report, say: Say) -> None:

@@ -7,7 +7,7 @@ makes the machine of it, which a machine file keeps.
 from __future__ import annotations
 
 from .machines import with_measured
-from .measure import Calibration, calibrate, compiled
+from .measure import Calibration, calibrate
 from .probes import Probe, ProbeRun, Took, probes
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "ProbeRun",
     "Took",
     "calibrate",
-    "compiled",
     "probes",
     "with_measured",
 ]

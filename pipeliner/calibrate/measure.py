@@ -5,15 +5,16 @@ Each kernel runs several times; the least counts, for nothing makes a GPU faster
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..diagnostics import Why
 from ..kernel.compiled import Kernel, compile_kernel
 from ..machine import Machine, MeasuredValue
-from ..measuring import FLUSH_BYTES, BuiltCandidate, Recipe, Say, timed
-from ..measuring.compiling import compiled as compiled_ahead
+from ..measuring import FLUSH_BYTES, Builder, Recipe, Say, timed
+from ..measuring.lab import Batch, Lab, Make, Study
 from ..values.failure import why
 from . import kernels
 from .probes import LINE_WORDS, STEPS, Probe, ProbeRun, Took, probes
@@ -56,58 +57,84 @@ class Calibration:
     interrupted: bool = False
 
 
-@contextmanager
-def compiled(
-    machine: Machine, target: Any, workers: int, say: Say
-) -> Iterator[Mapping[tuple[int, int], BuiltCandidate]]:
-    """Every kernel by its probe and run, compiled side by side."""
-    places = [(-1, 0)]
-    for at, probe in enumerate(probes(machine)):
-        places += [(at, run) for run in range(len(probe.runs))]
-    recipes = [ProbeKernel(machine, target, *place) for place in places]
-    with compiled_ahead(recipes, workers, say, SECONDS) as built:
-        yield dict(zip(places, built))
-
-
 def calibrate(
     torch: Any,
     machine: Machine,
-    made: Mapping[tuple[int, int], BuiltCandidate],
+    target: Any,
+    jobs: int,
     say: Say,
+    make: Callable[[ProbeKernel], Make] | None = None,
 ) -> Calibration:
-    """Measure everything; an interrupt keeps what has been measured."""
+    """Measure everything, once all is compiled; an interrupt keeps what has been measured.
+
+    ``make``: what compiles a probe's kernel instead.
+    """
     found = Calibration()
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-    asked: Iterable[tuple[int, Probe | None]] = [*enumerate(probes(machine)), (-1, None)]
+    asked = [(at, probe, len(probe.runs)) for at, probe in enumerate(probes(machine))]
+    places: list[tuple[int, Probe | None, int]] = [*asked, (-1, None, 1)]
+    builder = Builder(jobs, seconds=SECONDS)
+    make = make or (lambda kernel: functools.partial(builder.build, kernel))
+    batches = [
+        _Asked(
+            makes=[make(ProbeKernel(machine, target, at, run)) for run in range(runs)], probe=probe
+        )
+        for at, probe, runs in places
+    ]
+    study = _Probing(torch, batches, found, say)
     try:
-        for at, probe in asked:
-            name = "launch" if probe is None else probe.name
-            try:
-                if probe is None:
-                    values = launch_times(torch, _loaded(made[at, 0]))
-                else:
-                    took = [
-                        _took(torch, _loaded(made[at, run]), one, flush)
-                        for run, one in enumerate(probe.runs)
-                    ]
-                    values = probe.values(took)
-            except Exception as err:  # a GPU refuses what it likes: the others are still asked
-                found.failed[name] = str(why(err))
-                say(f"{name}: {found.failed[name]}")
-                continue
-            found.measured.update(values)
-            say(f"{name}: " + ", ".join(_text(key, one) for key, one in values.items()))
-    except KeyboardInterrupt:
-        found.interrupted = True
+        lab = Lab(study, builder, [builder], ordered=True, first_compile=True, here=True)
+        found.interrupted = lab.run()
+    finally:
+        builder.close()
     return found
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Asked(Batch):
+    """The kernels of a probe; None: of the one that does nothing."""
+
+    probe: Probe | None
+
+
+class _Probing(Study[_Asked, Builder]):
+    """Probes one after the other, in this process."""
+
+    def __init__(self, torch: Any, batches: Sequence[_Asked], found: Calibration, say: Say) -> None:
+        self._torch, self._left, self._found, self._say = torch, list(batches), found, say
+        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+
+    def next(self, under_way: Sequence[_Asked]) -> _Asked | None:
+        """The next probe."""
+        return self._left.pop(0) if self._left else None
+
+    def compiled(self, done: int, of: int) -> None:
+        """Say how far compiling is."""
+        self._say(f"compiled {done} of {of} kernels")
+
+    def measure(self, batch: _Asked, measurer: Builder) -> Mapping[str, MeasuredValue] | Why:
+        """What a probe measured, or why it could not."""
+        try:
+            kernels = [built.load()[0] for built in batch.built if built is not None]
+            if batch.probe is None:
+                return launch_times(self._torch, kernels[0])
+            runs = zip(kernels, batch.probe.runs)
+            return batch.probe.values([_took(self._torch, *one, self._flush) for one in runs])
+        except Exception as err:  # a GPU refuses what it likes: the others are still asked
+            return str(why(err))
+
+    def keep(self, batch: _Asked, found: Mapping[str, MeasuredValue] | Why) -> None:
+        """Add the values to the calibration, or the failure."""
+        name = "launch" if batch.probe is None else batch.probe.name
+        if isinstance(found, Mapping):
+            self._found.measured.update(found)
+            self._say(f"{name}: " + ", ".join(_text(key, one) for key, one in found.items()))
+        else:
+            self._found.failed[name] = str(found)
+            self._say(f"{name}: {found}")
 
 
 def _text(key: str, one: MeasuredValue) -> str:
     return f"{key} {one.value:.4g} {one.unit}"
-
-
-def _loaded(made: BuiltCandidate) -> Any:
-    return made.load()[0]
 
 
 def _took(torch: Any, kernel: Any, run: ProbeRun, flush: Any) -> Took:

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..bench.libraries import cudnn, triton
-from ..bench.peers import cublas
-from ..bench.problems import LIBRARY_SLACK
-from ..bench.results import CUBLAS, CUDNN, TRITON
+from ..bench.problems import LIBRARY_SLACK, library
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
 from ..kernel.building import pipeline_with, target_for
@@ -22,8 +19,8 @@ from ..measuring import (
     BuiltCandidate,
     Compiler,
     Compiles,
+    MadeAtItsTurn,
     Measurer,
-    Runner,
     Say,
     cores,
     workers_for,
@@ -45,12 +42,6 @@ from ..tuning import on_gpus, records_path
 from .file import Experiment, LabelledWorkload, Variant
 
 SOURCE: Final = "experiment"
-
-_LIBRARIES: Final[dict[str, Callable[[Any], Runner]]] = {
-    CUBLAS: cublas,
-    CUDNN: cudnn,
-    TRITON: triton,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +167,6 @@ def run_experiment(
     )
 
 
-@dataclass(frozen=True)
-class PeerBuilt(BuiltCandidate):
-    """A library's kernel of ``spec``; ``name`` says which library's."""
-
-    slack: float = LIBRARY_SLACK
-
-    def load(self) -> tuple[Runner, str]:
-        """As a contender's ``make``; what the library does not have, it refuses here."""
-        return _LIBRARIES[self.name](self.spec), ""
-
-
 class _Run(Trials):
     """The steps of one experiment that are missing, and the records of all."""
 
@@ -249,7 +229,9 @@ class _Run(Trials):
             return self.trial(step.spec, step.candidate, **told)
         if step.failure:
             return KernelTrial(makes=[BuiltCandidate(step.spec, failure=step.failure)], **told)
-        return KernelTrial(makes=[PeerBuilt(step.spec, name=step.contender)], **told)
+        made = functools.partial(library, step.contender, step.spec)
+        peer = MadeAtItsTurn(step.spec, name=step.contender, slack=LIBRARY_SLACK, make=made)
+        return KernelTrial(makes=[peer], **told)
 
 
 def _step(

@@ -7,15 +7,20 @@ interleaved, so that clocks and temperature drift for all alike; then the fastes
 
 from __future__ import annotations
 
+import functools
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from ..diagnostics import Why
 from ..errors import ToolError
 from ..machine import Machine, machine_for
-from ..measuring import BuiltCandidate, Conditions, Measurement, Open, Rounds, Say, Survey, Try
+from ..measuring import Compiles, Conditions, Measurement, Rounds, Say
+from ..measuring.lab import Batch, Lab, Study
+from ..measuring.surveys import AskedTimer, surveyed, tried
 from ..records import Record
 from ..records.candidate import Candidate, versions_key, workload_key
 from ..records.log import AGAIN, SOURCE, add_to, read_any, with_loop
@@ -27,12 +32,6 @@ from .grid import LIMIT, grid
 AHEAD: Final = 2
 """Workloads that are compiled while another is timed."""
 
-WAIT_SECONDS: Final = 60.0
-"""For the first answer, which comes after libraries are loaded and a large problem is summed."""
-
-TRY_SECONDS: Final = 20.0
-"""For one run of a kernel with its check."""
-
 ALL: Final = Rounds(48, fewest=3, warm_up=1, seconds=1.5, shuffled=True)
 """Of all candidates of a workload."""
 
@@ -43,23 +42,6 @@ FRESH: Final = Rounds(45, fewest=3, warm_up=1, seconds=1.5, shuffled=True)
 
 CLOSING_SECONDS: Final = 6.0
 """Kept for the rounds of a workload whose candidates are not all compiled when time is up."""
-
-
-class KernelBuilder(Protocol):
-    """What compiles kernels: ``Builders``, or what a test has in its place."""
-
-    def submit(self, spec: Spec, candidates: Sequence[Candidate]) -> range:
-        """As ``Builders.submit``."""
-
-    def next(self, seconds: float) -> tuple[int, BuiltCandidate] | None:
-        """As ``Builders.next``."""
-
-
-class KernelTimer(Protocol):
-    """What times kernels: a ``GpuMeasurer``, or what a test has in its place."""
-
-    def ask(self, question: Open | Try | Survey, seconds: float) -> Any:
-        """As ``GpuMeasurer.ask``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +59,11 @@ class Job:
         return Record(key, self.machine.key, versions_key(), name, source=SOURCE, **found)
 
 
-@dataclass
-class _Tried:
-    """Candidates that ran and were right, in the order of the timer's; the others' records."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Grid(Batch):
+    """The candidates of a workload."""
 
-    right: list[tuple[Candidate, BuiltCandidate]] = field(default_factory=list)
-    failed: list[Record] = field(default_factory=list)
+    job: Job
 
 
 def jobs_for(specs: Mapping[str, Spec], target: Any, log: Path, limit: int = LIMIT) -> list[Job]:
@@ -101,8 +82,8 @@ def jobs_for(specs: Mapping[str, Spec], target: Any, log: Path, limit: int = LIM
 
 def record(
     jobs: Sequence[Job],
-    builders: KernelBuilder,
-    timer: KernelTimer,
+    compiler: Compiles,
+    timer: AskedTimer,
     log: Path,
     seconds: float,
     say: Say,
@@ -110,80 +91,82 @@ def record(
 ) -> bool:
     """Measure ``jobs`` for at most about so long; whether all of it was done.
 
-    The log has each workload as soon as it is timed. What is interrupted is timed no more.
+    The log has each workload as soon as it is timed. KeyboardInterrupt: the one under way is lost.
     """
-    end = time.monotonic() + seconds - CLOSING_SECONDS
-    lines = describe_conditions(conditions)
-    done = 0
-    for job, libraries in _compiled(jobs, builders, end):
-        records = measure(job, libraries, timer, say)
-        add_to(log, records, job.machine, lines)
-        lines = ()
-        say(_outcome(job, records))
-        done += sum(one.label != AGAIN for one in records)
-        if time.monotonic() > end:
-            break
-    return done == sum(len(job.candidates) for job in jobs)
+    closes = time.monotonic() + seconds - CLOSING_SECONDS
+    study = _Recording(jobs, compiler, log, say, describe_conditions(conditions))
+    lab = Lab(
+        study,
+        compiler,
+        [timer],
+        most=1 + AHEAD,
+        ordered=True,
+        deadline=None if math.isinf(seconds) else closes,
+        closing=True,
+    )
+    if lab.run():
+        raise KeyboardInterrupt
+    return study.done == sum(len(job.candidates) for job in jobs)
 
 
-def measure(
-    job: Job, libraries: Iterator[tuple[Candidate, BuiltCandidate]], timer: KernelTimer, say: Say
-) -> list[Record]:
-    """What became of each candidate whose library came; those that could not be timed are left."""
-    tried = _Tried()
-    try:
-        timer.ask(Open(job.spec), WAIT_SECONDS)
-        for one, library in libraries:
-            if library.failure:
-                tried.failed.append(job.record(one, failure=library.failure))
-            else:
-                _try(job, one, library, tried, timer)
-        return [*_timed(job, tried.right, timer), *tried.failed]
-    except ToolError as err:
-        say(f"{job.label}: {err}")
-        return tried.failed
+class _Recording(Study[_Grid, AskedTimer]):
+    """Workloads one after the other, all candidates of each interleaved. ``done``: candidates."""
+
+    def __init__(
+        self, jobs: Sequence[Job], compiler: Compiles, log: Path, say: Say, lines: Sequence[str]
+    ) -> None:
+        self.done = 0
+        self._left, self._compiler, self._log = list(jobs), compiler, log
+        self._say, self._lines = say, lines
+
+    def next(self, under_way: Sequence[_Grid]) -> _Grid | None:
+        """The next workload."""
+        if not self._left:
+            return None
+        job = self._left.pop(0)
+        compile_it = functools.partial(self._compiler.compile, job.spec)
+        return _Grid(makes=[functools.partial(compile_it, one) for one in job.candidates], job=job)
+
+    def measure(self, batch: _Grid, measurer: AskedTimer) -> list[Record]:
+        """What became of each candidate that is compiled, all interleaved, the fastest twice.
+
+        What could not be timed for no fault of its own is left.
+        """
+        failed: dict[int, Why] = {}
+        times: list[tuple[int, Measurement, str]] = []
+        try:
+            right = tried(measurer, batch.job.spec, batch.built, failed)
+            times = _timed(right, measurer)
+        except ToolError as err:
+            self._say(f"{batch.job.label}: {err}")
+        lost = [(at, Measurement(failure=failure), "") for at, failure in failed.items()]
+        return [_record(batch, *one) for one in (*times, *lost)]
+
+    def keep(self, batch: _Grid, found: list[Record]) -> None:
+        """Add the records to the log, under the conditions where they are the first."""
+        add_to(self._log, found, batch.job.machine, self._lines)
+        self._lines = ()
+        self._say(_outcome(batch.job, found))
+        self.done += sum(one.label != AGAIN for one in found)
 
 
-def _try(
-    job: Job, one: Candidate, library: BuiltCandidate, tried: _Tried, timer: KernelTimer
-) -> None:
-    """Run ``one`` once; where that ends the timer's process, its successor learns all others."""
-    try:
-        wrong = timer.ask(Try(library), TRY_SECONDS)
-    except ToolError as err:
-        tried.failed.append(job.record(one, failure=err.reason))
-        timer.ask(Open(job.spec), WAIT_SECONDS)
-        for _, other in tried.right:
-            timer.ask(Try(other), TRY_SECONDS)
-        return
-    if wrong:
-        tried.failed.append(job.record(one, failure=wrong))
-    else:
-        tried.right.append((one, library))
-
-
-def _timed(
-    job: Job, right: Sequence[tuple[Candidate, BuiltCandidate]], timer: KernelTimer
-) -> list[Record]:
-    """All interleaved, and then the fastest again, interleaved anew."""
+def _timed(right: Sequence[int], timer: AskedTimer) -> list[tuple[int, Measurement, str]]:
+    """All interleaved, and then the fastest again, interleaved anew; by number, with the label."""
     if not right:
         return []
-    found: list[Measurement] = timer.ask(Survey(tuple(range(len(right))), ALL), WAIT_SECONDS)
+    found = surveyed(timer, range(len(right)), ALL)
     timed = [at for at, one in enumerate(found) if not one.failure]
-    fastest = tuple(sorted(timed, key=lambda at: found[at].us)[:FRESHEST])
-    fresh = timer.ask(Survey(fastest, FRESH), WAIT_SECONDS) if fastest else []
-    again = [(at, one) for at, one in zip(fastest, fresh) if not one.failure]
-    return [
-        *(_record(job, *right[at], one) for at, one in enumerate(found)),
-        *(_record(job, *right[at], one, label=AGAIN) for at, one in again),
-    ]
+    fastest = sorted(timed, key=lambda at: found[at].us)[:FRESHEST]
+    fresh = surveyed(timer, fastest, FRESH) if fastest else []
+    again = [(right[at], one, AGAIN) for at, one in zip(fastest, fresh) if not one.failure]
+    return [*((number, one, "") for number, one in zip(right, found)), *again]
 
 
-def _record(
-    job: Job, one: Candidate, built: BuiltCandidate, found: Measurement, label: str = ""
-) -> Record:
-    return job.record(
-        one,
+def _record(batch: _Grid, at: int, found: Measurement, label: str) -> Record:
+    built = batch.built[at]
+    assert built is not None
+    return batch.job.record(
+        batch.job.candidates[at],
         samples=found.samples,
         failure=found.failure,
         label=label,
@@ -192,35 +175,6 @@ def _record(
         conditions=found.conditions,
         plan=built.plan,
     )
-
-
-def _compiled(
-    jobs: Sequence[Job], builders: KernelBuilder, end: float
-) -> Iterator[tuple[Job, Iterator[tuple[Candidate, BuiltCandidate]]]]:
-    """Each job with its candidates as they are compiled, until ``end``; later ones are begun."""
-    lines: list[range] = []
-    ready: dict[int, BuiltCandidate] = {}
-    for at, job in enumerate(jobs):
-        for later in jobs[len(lines) : at + 1 + AHEAD]:
-            lines.append(builders.submit(later.spec, later.candidates))
-        yield job, _libraries(job, lines[at], builders, ready, end)
-
-
-def _libraries(
-    job: Job, numbers: range, builders: KernelBuilder, ready: dict[int, BuiltCandidate], end: float
-) -> Iterator[tuple[Candidate, BuiltCandidate]]:
-    """The libraries of ``numbers`` as they come; ``ready``: what has come for later ones."""
-    left = set(numbers)
-    while left:
-        for number in sorted(left & ready.keys()):
-            left.remove(number)
-            yield job.candidates[number - numbers.start], ready.pop(number)
-        if not left:
-            return
-        found = builders.next(max(0.0, end - time.monotonic()))
-        if found is None:
-            return
-        ready[found[0]] = found[1]
 
 
 def describe_conditions(found: Conditions | None) -> tuple[str, ...]:

@@ -6,12 +6,20 @@ and temperature drift for all alike; a contender's figure is the median of its r
 standard normal: zeros draw less power and run faster than any real matrix.
 """
 
-from .compiling import Builder, BuiltCandidate, Compiler, Recipe, cores, workers_for
+from .compiling import (
+    Builder,
+    BuiltCandidate,
+    Compiler,
+    MadeAtItsTurn,
+    Recipe,
+    cores,
+    workers_for,
+)
 from .conditions import Conditions, check_gpu, current_conditions, device_name, require_gpu
-from .contenders import Contender, Inputs, Runner, Say
-from .gpu_bench import GpuBench, ReadyContender
+from .contenders import Inputs, Runner, Say
+from .gpu_bench import GpuBench, ReadyKernel
 from .measurer import Compiles, Measurement, Measurer
-from .process import GpuMeasurer, Open, Survey, Trial, Try
+from .process import GpuMeasurer, Here, Open, Survey, Trial, Try
 from .remote import RemoteMeasurer, remote_measurers
 from .rounds import FLUSH_BYTES, ROUNDS, WARM_UP, Rounds, race, timed
 
@@ -24,14 +32,15 @@ __all__ = [
     "Compiler",
     "Compiles",
     "Conditions",
-    "Contender",
     "GpuBench",
     "GpuMeasurer",
+    "Here",
     "Inputs",
+    "MadeAtItsTurn",
     "Measurement",
     "Measurer",
     "Open",
-    "ReadyContender",
+    "ReadyKernel",
     "Recipe",
     "RemoteMeasurer",
     "Rounds",

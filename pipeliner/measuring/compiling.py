@@ -11,8 +11,7 @@ import functools
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +29,7 @@ from ..records.functions import AnyWorkload
 from ..toolchain import nvcc
 from ..toolchain.machine_code import LoopCode, longest_loop
 from ..workers import Pool
-from .contenders import Runner, Say
+from .contenders import Inputs, Runner
 from .vetting import vet
 
 SECONDS: Final = 180.0
@@ -60,9 +59,9 @@ class Recipe(ABC):
     def kernel(self) -> tuple[Kernel, str]:
         """The kernel, and in a few words what it is."""
 
-    def __call__(self) -> tuple[Runner, str]:
-        """As a contender's ``make``: in this process."""
-        return self.kernel()
+    def of(self) -> Candidate | None:
+        """The candidate that it is of, if of one."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,10 @@ class BuiltCandidate:
 
     ``spec`` and ``candidate``: what it is of, where it is a candidate's. ``path``, ``name``: the
     library and the function in it. ``plan``: as JSON. ``predicted_us``: by the plan. ``resources``:
-    what ptxas reports. ``loop``: its longest loop in machine code, where asked for. ``slack``: the
-    largest error that is accepted, over what rounding allows. ``detail``: what it is, in a few
-    words.
+    what ptxas reports. ``loop``: its longest loop in machine code, where asked for. ``detail``:
+    what it is, in a few words. ``out``: the type that it writes, where not the workload's.
+    ``arrange``: how it wants the inputs to lie, which is not timed. ``slack``: the largest error
+    that is accepted: error / bound, where rounding gives the bound.
     """
 
     spec: Any = None
@@ -102,11 +102,13 @@ class BuiltCandidate:
     resources: Mapping[str, int] = field(default_factory=dict)
     loop: LoopCode | None = None
     failure: Why = ""
-    slack: float = 1.0
     detail: str = ""
+    out: str = ""
+    arrange: Callable[[Inputs], Inputs] = tuple
+    slack: float = 1.0
 
     def load(self) -> tuple[Runner, str]:
-        """As a contender's ``make``; ToolError where there is none."""
+        """The kernel as a call, and what it is; ToolError where there is none."""
         if self.failure:
             raise ToolError(self.failure)
         with nvcc.for_tvm():
@@ -117,6 +119,16 @@ class BuiltCandidate:
                 function(*tensors)
 
         return run, self.detail
+
+
+@dataclass(frozen=True)
+class MadeAtItsTurn(BuiltCandidate):
+    """A kernel that ``make`` returns where it is measured, such as a library's."""
+
+    make: Callable[[], tuple[Runner, str]] = field(kw_only=True)
+
+    def load(self) -> tuple[Runner, str]:
+        return self.make()
 
 
 class Builder:
@@ -169,30 +181,6 @@ class Compiler(Builder):
         return dataclasses.replace(made, spec=spec, candidate=candidate, failure=failure)
 
 
-@contextlib.contextmanager
-def compiled(
-    recipes: Sequence[Recipe], workers: int, say: Say, seconds: float
-) -> Iterator[list[BuiltCandidate]]:
-    """What became of each recipe, in order; one that ends its process costs itself alone.
-
-    Nothing is compiled any more in the context: that would run beside what is timed.
-    """
-    builder = Builder(min(workers, len(recipes)), seconds=seconds)
-    threads = ThreadPoolExecutor(builder.jobs)
-    try:
-        try:
-            futures = [threads.submit(builder.build, recipe) for recipe in recipes]
-            for done, _ in enumerate(as_completed(futures), 1):
-                say(f"compiled {done} of {len(recipes)} kernels")
-        finally:  # after an interrupt too: what is queued is not begun, what is under way fails
-            threads.shutdown(wait=False, cancel_futures=True)
-            builder.end()
-            threads.shutdown()
-        yield [future.result() for future in futures]
-    finally:
-        builder.close()
-
-
 class _Compile:
     """In a worker: a recipe in, a library out."""
 
@@ -212,6 +200,7 @@ class _Compile:
         with _reports(kernel.arch) as made:
             kernel.export(path, compiled=False)
         return BuiltCandidate(
+            candidate=recipe.of(),
             path=str(path),
             name=kernel.name,
             plan="" if plan is None else plan.to_json(),

@@ -1,4 +1,4 @@
-"""One workload on the GPU of this process: its operands, its truth, and who computes it."""
+"""One workload on the GPU of this process: its operands, its truth, and kernels of it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..records.functions import AnyWorkload
+from .compiling import BuiltCandidate
 from .conditions import require_gpu
-from .contenders import Contender, Runner
+from .contenders import Runner
 from .operands import operands_of
 from .rounds import FLUSH_BYTES, Rounds, race, timed
 
 
 @dataclass(slots=True)
-class ReadyContender:
-    """A contender that is ready: compiled, and run once. ``worst``: how wrong it was then."""
+class ReadyKernel:
+    """A kernel that is ready: loaded, and run once. ``worst``: how wrong it was then."""
 
-    contender: Contender
+    built: BuiltCandidate
     run: Runner
     arguments: tuple[Any, ...]
     detail: str
@@ -28,7 +29,7 @@ class ReadyContender:
     @property
     def is_right(self) -> bool:
         """Whether it was right when it was last checked."""
-        return self.worst <= self.contender.slack
+        return self.worst <= self.built.slack
 
 
 class GpuBench:
@@ -43,21 +44,21 @@ class GpuBench:
         self._operands = operands_of(self._torch, spec)
         self._flush = self._torch.empty(FLUSH_BYTES, dtype=self._torch.int8, device="cuda")
 
-    def ready(self, contender: Contender) -> ReadyContender:
-        """The contender, compiled, loaded and checked; raises what it raises."""
-        run, detail = contender.make()
-        entry = ReadyContender(contender, run, self._operands.arguments(contender), detail)
+    def ready(self, built: BuiltCandidate) -> ReadyKernel:
+        """The kernel, loaded and checked; raises what it raises."""
+        run, detail = built.load()
+        entry = ReadyKernel(built, run, self._operands.arguments(built), detail)
         self.check(entry)
         return entry
 
-    def check(self, entry: ReadyContender) -> None:
+    def check(self, entry: ReadyKernel) -> None:
         """Run it on a poisoned output: ``worst`` is its largest error, NaN where it left one."""
         self._operands.reset(entry.arguments)
         made = entry.run(*entry.arguments)
         self._torch.cuda.synchronize()
         entry.worst = self._operands.error(entry.arguments, made)
 
-    def race(self, entries: Sequence[ReadyContender], rounds: Rounds) -> None:
+    def race(self, entries: Sequence[ReadyKernel], rounds: Rounds) -> None:
         """Time them interleaved, each from nothing; an interrupt leaves what was measured."""
         for entry in entries:
             entry.times.clear()

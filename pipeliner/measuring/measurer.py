@@ -19,13 +19,16 @@ class Measurement:
     """What one trial found; times are microseconds.
 
     ``samples``: of the candidate. ``beside``: of the incumbent, whose runs alternate with its own.
-    ``failure``: why there are no samples. ``conditions``: under which it was measured.
+    ``failure``: why there are no samples. ``conditions``: under which it was measured. ``error``:
+    the largest, over what rounding allows. ``detail``: what the kernel is, in a few words.
     """
 
     samples: tuple[float, ...] = ()
     beside: tuple[float, ...] = ()
     failure: Why = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
+    error: float = 0.0
+    detail: str = ""
 
     @property
     def us(self) -> float:

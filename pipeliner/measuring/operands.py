@@ -14,7 +14,7 @@ from ..verification.arrays import Array
 from ..verification.magnitudes import source_rule
 from ..verification.subjects import random_arguments, unpipelined
 from ..verification.tolerance import Tolerance
-from .contenders import Contender
+from .compiling import BuiltCandidate
 from .truth import Truth, empty_output, random_inputs, truth
 
 _AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
@@ -24,8 +24,8 @@ _AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "u
 class GpuOperands(Protocol):
     """GpuOperands of one workload on the GPU, and its truth."""
 
-    def arguments(self, contender: Contender) -> tuple[Any, ...]:
-        """What ``contender`` is run on, of its own where it writes."""
+    def arguments(self, built: BuiltCandidate) -> tuple[Any, ...]:
+        """What ``built`` is run on, of its own where it writes."""
         ...
 
     def reset(self, arguments: tuple[Any, ...]) -> None:
@@ -54,9 +54,9 @@ class _OfWorkload:
     inputs: tuple[Any, ...]
     right: Truth
 
-    def arguments(self, contender: Contender) -> tuple[Any, ...]:
-        out = empty_output(self.torch, self.spec, contender.out)
-        return (*contender.arrange(self.inputs), out)
+    def arguments(self, built: BuiltCandidate) -> tuple[Any, ...]:
+        out = empty_output(self.torch, self.spec, built.out or self.spec.out)
+        return (*built.arrange(self.inputs), out)
 
     def reset(self, arguments: tuple[Any, ...]) -> None:
         out = arguments[-1]
@@ -78,7 +78,7 @@ class _OfFunction:
     right: dict[str, Array]
     rule: Tolerance
 
-    def arguments(self, contender: Contender) -> tuple[Any, ...]:
+    def arguments(self, built: BuiltCandidate) -> tuple[Any, ...]:
         return tuple(to_torch(self.torch, array) for array in self.given.values())
 
     def reset(self, arguments: tuple[Any, ...]) -> None:

@@ -18,14 +18,13 @@ from typing import Any, Final
 
 from ..diagnostics import Reason, Why
 from ..errors import ToolError
-from ..records.functions import AnyWorkload, FunctionWorkload
+from ..records.functions import AnyWorkload
 from ..targets import gpu_arch
 from ..values.failure import why
 from ..workers import Worker
 from .compiling import BuiltCandidate
 from .conditions import check_gpu, current_conditions
-from .contenders import Contender
-from .gpu_bench import GpuBench, ReadyContender
+from .gpu_bench import GpuBench, ReadyKernel
 from .measurer import Measurement, Measurer
 from .rounds import Rounds
 
@@ -138,8 +137,8 @@ class Answers:
 
     def __init__(self) -> None:
         self._bench: GpuBench | None = None
-        self._tried: list[ReadyContender] = []
-        self._incumbent: tuple[BuiltCandidate, ReadyContender] | None = None
+        self._tried: list[ReadyKernel] = []
+        self._incumbent: tuple[BuiltCandidate, ReadyKernel] | None = None
         now = current_conditions()
         self._conditions = {"gpu": now.gpu, "arch": str(gpu_arch()), **now.versions, **now.settings}
 
@@ -181,27 +180,31 @@ class Answers:
         found, other = self._measured([entry, self._known(trial.incumbent)], trial.rounds)
         return found.interleaved_with(other)
 
-    def _measured(self, entries: list[ReadyContender], rounds: Rounds) -> list[Measurement]:
+    def _measured(self, entries: list[ReadyKernel], rounds: Rounds) -> list[Measurement]:
         """The times of ``entries``, but of one that is wrong afterwards: a race may show late."""
         self._at_hand.race(entries, rounds)
         for entry in entries:
             self._at_hand.check(entry)
-        return [
-            Measurement(tuple(entry.times), conditions=self._conditions)
-            if entry.is_right
-            else self._failed(Reason("measure.wrong_later", error=entry.worst))
-            for entry in entries
-        ]
+        return list(map(self._found, entries))
 
-    def _known(self, incumbent: BuiltCandidate) -> ReadyContender:
+    def timed(self) -> list[Measurement]:
+        """What the tried have so far, before they are checked again."""
+        return list(map(self._found, self._tried))
+
+    def _found(self, entry: ReadyKernel) -> Measurement:
+        if not entry.is_right:
+            return self._failed(Reason("measure.wrong_later", error=entry.worst))
+        return Measurement(
+            tuple(entry.times), conditions=self._conditions, error=entry.worst, detail=entry.detail
+        )
+
+    def _known(self, incumbent: BuiltCandidate) -> ReadyKernel:
         if self._incumbent is None or self._incumbent[0] != incumbent:
             self._incumbent = (incumbent, self._ready(incumbent))
         return self._incumbent[1]
 
-    def _ready(self, built: BuiltCandidate) -> ReadyContender:
-        return self._at_hand.ready(
-            Contender(built.name, built.load, _out(built.spec), slack=built.slack)
-        )
+    def _ready(self, built: BuiltCandidate) -> ReadyKernel:
+        return self._at_hand.ready(built)
 
     def _failed(self, failure: Reason) -> Measurement:
         return Measurement(failure=failure, conditions=self._conditions)
@@ -212,6 +215,19 @@ class Answers:
         return self._bench
 
 
-def _out(workload: AnyWorkload) -> str:
-    """The type that its kernels write; a function has its own places to write to."""
-    return "" if isinstance(workload, FunctionWorkload) else workload.out
+class Here:
+    """Answers the same questions in this process, where an interrupt leaves what was timed."""
+
+    def __init__(self) -> None:
+        self._answers = Answers()
+
+    def ask(self, question: Open | Try | Survey | Trial, seconds: float) -> Any:
+        """The answer, however long it takes; raises what goes wrong."""
+        return self._answers(question)
+
+    def timed(self) -> list[Measurement]:
+        """What an interrupted survey has of each kernel that was tried."""
+        return self._answers.timed()
+
+    def end(self) -> None:
+        """Nothing: it is this thread that would have to be ended."""

@@ -31,7 +31,7 @@ def takes(milliseconds: float, wrong: float = 0.0, gemm: Gemm = GEMM):
 
 def measured(*contenders: Contender, gemm: Gemm = GEMM, rounds: int = 5) -> Report:
     report = Report("a stand-in")
-    bench.measure(Problem(gemm, contenders), report, rounds, say=lambda text: None)
+    bench.measure([Problem(gemm, contenders)], report, rounds=rounds, say=lambda text: None)
     return report
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from pipeliner.bench.problems import Recipe
+from pipeliner.measuring import Recipe
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeliner import bench, cli
-from pipeliner.bench import Contender, Problem
+from pipeliner.bench import Contender, Problem, timing
 from pipeliner.commands.lab import bench as command
 from pipeliner.diagnostics import Reason
 from pipeliner.measuring import operands
@@ -76,7 +76,7 @@ def test_its_json_has_everything(suites, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 0
     assert set(report) == {
         "version", "device", "results", "claims", "interrupted", "suite", "rounds", "conditions",
-        "sm_clocks", "ratios", "summaries", "noise",
+        "sm_clocks", "ratios", "summaries", "noise", "db",
     }  # fmt: skip
     assert (report["suite"], report["rounds"], report["interrupted"]) == ("gemm, float16", 4, False)
     assert {"problem", "contender", "us", "low_us", "high_us", "rounds", "tflops", "worst", "detail",
@@ -116,15 +116,15 @@ def test_a_chart_is_written(suites, capsys: pytest.CaptureFixture[str], tmp_path
 def test_an_interrupt_prints_what_was_measured(
     suites, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure = bench.measure
+    right = timing.tried
 
-    def stopped(problem: Problem, report, rounds, say) -> None:
-        if problem.name == "far":
-            report.interrupted = True
-        else:
-            measure(problem, report, rounds, say)
+    def stopped(timer, spec, kernels, failed):
+        if stops.pop() == 0:
+            raise KeyboardInterrupt
+        return right(timer, spec, kernels, failed)
 
-    monkeypatch.setattr(bench, "measure", stopped)
+    stops = [0, 1]
+    monkeypatch.setattr(timing, "tried", stopped)
     code, out, _ = run(capsys, "gemm", "--rounds", "2")
     assert code == command.EXIT_INTERRUPTED
     assert "interrupted: what was measured so far" in out
@@ -153,7 +153,7 @@ def test_the_default_has_tables_and_claims(
     broken = Contender("broken", lambda: 1 / 0, "float16")
     problem = Problem(GEMM, (*made.contenders, broken))
     monkeypatch.setattr(bench, "spine", lambda target, peers: [problem])
-    monkeypatch.setattr(bench.claims, "spine", lambda target: [problem])
+    monkeypatch.setattr(bench.claims, "spine_gemms", lambda: [problem.spec])
     monkeypatch.setattr(bench.claims, "transformation_ms", lambda *_: 500.0)
     code, out, err = run(capsys, "--rounds", "4")
     assert code == 1
@@ -253,7 +253,9 @@ def test_dtype_picks_from_the_default(
     whole = bench.spine("h100")
     monkeypatch.setattr(bench, "spine", lambda target, peers: whole)
     seen: list[str] = []
-    monkeypatch.setattr(bench, "measure", lambda problem, *_, **__: seen.append(problem.spec.dtype))
+    monkeypatch.setattr(
+        bench, "measure", lambda found, *_, **__: seen.extend(one.spec.dtype for one in found)
+    )
     monkeypatch.setattr(bench, "spine_claims", lambda report, target: [])
     run(capsys, "--dtype", "bf16", "--jobs", "1")
     assert seen == ["bfloat16"] * 2

@@ -6,24 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeliner import bench
-from pipeliner.bench import Contender, Problem
+from pipeliner.bench import Contender, contenders
 from pipeliner.bench.problems import OwnKernel
-from pipeliner.errors import ToolError
-from pipeliner.measuring import workers_for
+from pipeliner.measuring import Builder, workers_for
 from pipeliner.plan.request import Request
-from pipeliner.schedules import Gemm, GemmTile, conv2d
+from pipeliner.records.candidate import Candidate, default_candidate
+from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.targets import cuda_target
-from tests.refusals import refused
+from tests.refusals import the
 
 from .recipes import Fatal, Refused
 
 GEMM = Gemm(64, 64, 64)
-
-
-def problem(*makes: object) -> Problem:
-    made = [Contender(f"number {at}", make, "float16") for at, make in enumerate(makes)]
-    return Problem(GEMM, tuple(made))
 
 
 def own(depth: int) -> OwnKernel:
@@ -34,53 +28,30 @@ def test_workers_leave_a_core() -> None:
     assert [workers_for(cores) for cores in (1, 2, 16)] == [1, 1, 15]
 
 
-@pytest.mark.parametrize("workers", [1, 8])
-def test_little_is_compiled_at_its_turn(workers: int) -> None:
-    problems = [problem(own(1), *([own(2)] if workers == 1 else []))]
-    said: list[str] = []
-    with bench.compiled_ahead(problems, said.append, workers) as ready:
-        assert ready == problems
-    assert said == []
+def test_the_tile_is_that_of_the_model_where_none_is_asked() -> None:
+    found = contenders(GEMM, cuda_target("a100"), Request(depth=2), peers=("cublas",))
+    ours, plain, library = found.contenders
+    tile = default_candidate(GEMM, cuda_target("a100")).tile
+    assert ours.make.of() == Candidate(tile, Request(depth=2))
+    assert plain.make.of() == Candidate(tile, Request(depth=1))
+    assert library.candidate is None
 
 
 @pytest.mark.slow
 @pytest.mark.nvcc
 def test_kernels_come_back_as_libraries() -> None:
-    def library() -> tuple[None, str]:
-        return None, "no recipe"
-
-    conv = conv2d(1, 8, 8, 8, 16, 3, 3, pad=1)
-    convolution = OwnKernel(conv, cuda_target("a100"), Request())
-    said: list[str] = []
-    problems = [
-        problem(own(2), library, Refused()),
-        Problem(conv, (Contender("c", convolution, ""),)),
+    builder = Builder(1)
+    made = [
+        Contender(name, make, "float32", slack=2.0).made_by(builder, GEMM)
+        for name, make in (("ours", own(2)), ("refused", Refused()), ("dies", Fatal()))
     ]
-    with bench.compiled_ahead(problems, said.append, 2) as ready:
-        first, same, refused = ready[0].contenders
-        built, other = (contender.make.__self__ for contender in (first, ready[1].contenders[0]))
-        assert (built.name, built.failure) == (GEMM.name, "")
-        assert built.detail == own(2).kernel()[1]
-        assert built.detail.startswith("64x64x32, depth 2, ")
-        assert (other.name, "registers" in other.detail) == (conv.name, True)
-        assert Path(built.path).read_bytes()[:4] == Path(other.path).read_bytes()[:4] == b"\x7fELF"
-        assert same.make is library
-        with pytest.raises(ToolError, match=r"^nvcc said no$"):
-            refused.make()
+    built, refused, died = (one() for one in made)
+    assert (built.name, built.failure, built.out, built.slack) == (GEMM.name, "", "float32", 2.0)
+    assert built.detail == own(2).kernel()[1]
+    assert built.candidate == own(2).of()
+    assert built.detail.startswith("64x64x32, depth 2, ")
+    assert Path(built.path).read_bytes()[:4] == b"\x7fELF"
+    assert refused.failure == "nvcc said no"
+    assert the("worker.died", [died.failure])["how"] == "exit code 3"
+    builder.close()
     assert not Path(built.path).exists()
-    assert said[-1] == "compiled 3 of 3 kernels"
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-@pytest.mark.deep("tests/logs/test_building.py, by the same pool")
-def test_a_dead_worker_costs_its_kernel() -> None:
-    problems = [problem(Fatal(), own(2), Fatal())]
-    said: list[str] = []
-    with bench.compiled_ahead(problems, said.append, 2) as ready:
-        for at in (0, 2):
-            with refused("worker.died", ToolError, how="exit code 3"):
-                ready[0].contenders[at].make()
-        built = ready[0].contenders[1].make.__self__
-        assert Path(built.path).read_bytes()[:4] == b"\x7fELF"
-    assert said[-1] == "compiled 3 of 3 kernels"

@@ -36,7 +36,7 @@ from .. import fake_torch
 @pytest.mark.part(3)
 def test_our_contender_compiles(spec, tile: str) -> None:
     problem = bench.contenders(spec, cuda_target("h100"), Request(), plain=False, peers=())
-    kernel, detail = problem.contenders[0].make()
+    kernel, detail = problem.contenders[0].make.kernel()
     assert kernel.arch == "sm_90"
     assert "registers" in detail
     assert re.match(tile, detail)
@@ -47,7 +47,7 @@ def test_a_tile_of_another_kind_is_refused() -> None:
     tile = GemmTile(64, 64, 32)
     problem = bench.contenders(conv, cuda_target("h100"), Request(), tile, plain=False)
     with refused("tile.kind", WorkloadError, kind="GemmTile"):
-        problem.contenders[0].make()
+        problem.contenders[0].make.kernel()
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])

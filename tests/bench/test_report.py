@@ -31,7 +31,7 @@ def report(torch) -> Report:
         known("far", WIDE, **ours | {"cuBLAS": 0.5, "pipeliner,_depth_1": 1.2}),
         known("alone", pipeliner=1.0),
     ):
-        bench.measure(problem, made, 4, say=lambda text: None)
+        bench.measure([problem], made, rounds=4, say=lambda text: None)
     for depth in (3, 4):
         made.results.append(
             bench.Result("alone", f"TVM stock, {depth} slots", failure="no such schedule")
@@ -135,7 +135,8 @@ def test_the_svg_has_a_bar_for_each_ratio(report: Report, tmp_path: Path) -> Non
 @pytest.mark.parametrize("ratio", [0.01, 0.33, 1.0, 1.15, 1.2, 2.35, 5.9, 30.0])
 def test_the_axis_holds_every_bar_and_one(torch, ratio: float) -> None:
     made = Report("a stand-in", suite="gemm, float16")
-    bench.measure(known("it", pipeliner=1.0, cuBLAS=ratio), made, 4, say=lambda text: None)
+    problem = known("it", pipeliner=1.0, cuBLAS=ratio)
+    bench.measure([problem], made, rounds=4, say=lambda text: None)
     text = bench.svg(made)
     (bar,) = bars(text)
     lines = ElementTree.fromstring(text).findall("{http://www.w3.org/2000/svg}line")

@@ -228,7 +228,8 @@ def test_convolutions(spec) -> None:
 
     report = Report("a stand-in")
     contender = Contender("it", lambda: (run, ""), spec.out)
-    bench.measure(Problem(spec, (contender,), "small"), report, 4, say=lambda text: None)
+    problem = Problem(spec, (contender,), "small")
+    bench.measure([problem], report, rounds=4, say=lambda text: None)
     (result,) = report.results
     assert (result.problem, result.workload, result.failure) == ("small", spec.title, "")
     assert result.tflops == pytest.approx(spec.flops() / 250e-6 * 1e-12)

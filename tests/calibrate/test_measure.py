@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from pipeliner.calibrate import Calibration, Took, calibrate, probes, with_measu
 from pipeliner.calibrate import measure as module
 from pipeliner.calibrate.probes import BOX_ROWS, FEW_STEPS, STEPS
 from pipeliner.machine import A100, H100, MeasuredValue
+from pipeliner.measuring import BuiltCandidate
 
 from .. import fake_torch
 
@@ -80,12 +83,12 @@ def test_a_machine_takes_what_was_measured_and_keeps_the_rest() -> None:
     assert with_measured(A100, {}) == A100
 
 
-class Stub:
+@dataclass(frozen=True)
+class Stub(BuiltCandidate):
     """A kernel that takes 1 us, each CTA of it 1000 cycles."""
 
-    def __init__(self, fails=False, interrupts=False) -> None:
-        self.fails = fails
-        self.interrupts = interrupts
+    fails: bool = False
+    interrupts: bool = False
 
     def load(self):
         if self.interrupts:
@@ -93,8 +96,6 @@ class Stub:
         if self.fails:
             raise RuntimeError("Traceback\nCUDA error: misaligned address")
         return self, ""
-
-    kernel = load
 
     def __call__(self, *tensors) -> None:
         fake_torch.Clock.now += 1e-3
@@ -116,9 +117,16 @@ def made(monkeypatch):
     return {place: Stub() for place in places}
 
 
+def calibrated(made, say=lambda text: None):
+    def make(kernel):
+        return made[kernel.probe, kernel.run]
+
+    return calibrate(fake_torch, A100, None, 1, say, make)
+
+
 def test_every_probe_is_asked(made) -> None:
     said = []
-    found = calibrate(fake_torch, A100, made, said.append)
+    found = calibrated(made, said.append)
     assert (found.failed, found.interrupted) == ({}, False)
     assert found.measured["l2_latency"].value == round(1000 / STEPS, 2)
     assert len(said) == len(list(probes(A100))) + 1
@@ -127,7 +135,7 @@ def test_every_probe_is_asked(made) -> None:
 
 def test_what_fails_is_named_and_the_rest_measured(made) -> None:
     made[1, 0] = Stub(fails=True)
-    found = calibrate(fake_torch, A100, made, lambda text: None)
+    found = calibrated(made)
     assert found.failed == {"L2 latency": "CUDA error: misaligned address"}
     assert "l2_latency" not in found.measured
     assert "shared_latency" in found.measured
@@ -135,7 +143,7 @@ def test_what_fails_is_named_and_the_rest_measured(made) -> None:
 
 def test_an_interrupt_keeps_what_was_measured(made) -> None:
     made[2, 0] = Stub(interrupts=True)
-    found = calibrate(fake_torch, A100, made, lambda text: None)
+    found = calibrated(made)
     assert isinstance(found, Calibration)
     assert found.interrupted
     assert set(found.measured) == {"global_latency", "l2_latency"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 
 import pytest
 
@@ -20,30 +22,26 @@ LIMIT = 20
 
 
 class Compiler:
-    """Every library is there at once, the last first; ``broken`` numbers fail."""
+    """``broken`` numbers fail; after ``most`` libraries the next takes until the end."""
+
+    jobs = 1
 
     def __init__(self, broken=(), most=10**6) -> None:
-        self.waiting = []
         self.count = 0
-        self.broken = broken
-        self.left = most
+        self.broken, self.most = broken, most
+        self.ended = threading.Event()
 
-    def submit(self, spec, candidates):
-        numbers = range(self.count, self.count + len(candidates))
-        self.count = numbers.stop
-        self.waiting += numbers
-        return numbers
-
-    def next(self, seconds):
-        if not self.waiting or not self.left:
-            return None
-        self.left -= 1
-        number = self.waiting.pop()
+    def compile(self, spec, candidate):
+        number = self.count
+        self.count += 1
+        if number >= self.most:
+            self.ended.wait(10)
         if number in self.broken:
-            return number, BuiltCandidate(failure="nvcc said no")
-        return number, BuiltCandidate(
-            path=f"{number}.so", name="f", resources={"registers": number}
-        )
+            return BuiltCandidate(failure="nvcc said no")
+        return BuiltCandidate(path=f"{number}.so", name="f", resources={"registers": number})
+
+    def end(self) -> None:
+        self.ended.set()
 
 
 class Bench:
@@ -55,6 +53,9 @@ class Bench:
         self.tried = []
         self.asked = []
         self.asked_rounds = itertools.count()
+
+    def end(self) -> None:
+        return
 
     def ask(self, question, seconds):
         self.asked.append(question)
@@ -128,7 +129,8 @@ def test_failures_are_logged_with_their_reasons(tmp_path) -> None:
 
 
 def test_what_is_not_compiled_in_time_is_left_for_later(tmp_path) -> None:
-    done, entries, _ = recorded(tmp_path, Compiler(most=3 * LIMIT - 5), Bench())
+    compiler = Compiler(most=3 * LIMIT - 5)
+    done, entries, _ = recorded(tmp_path, compiler, Bench(), seconds=CLOSING_SECONDS + 1.5)
     assert not done
     assert sum(entry.label != AGAIN for entry in entries) == 3 * LIMIT - 5
     left = jobs_for(SPECS, cuda_target("sm_90a"), tmp_path / "log.csv", LIMIT)
@@ -136,7 +138,12 @@ def test_what_is_not_compiled_in_time_is_left_for_later(tmp_path) -> None:
 
 
 def test_it_stops_when_time_is_up(tmp_path) -> None:
-    done, entries, _ = recorded(tmp_path, Compiler(), Bench(), seconds=CLOSING_SECONDS)
+    class Slow(Bench):
+        def ask(self, question, seconds):
+            time.sleep(0.3 * isinstance(question, Open))
+            return super().ask(question, seconds)
+
+    done, entries, _ = recorded(tmp_path, Compiler(), Slow(), seconds=CLOSING_SECONDS + 0.2)
     assert not done
     assert {label(entry) for entry in entries} == {"sq1024"}
 

@@ -9,7 +9,7 @@ import pytest
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.measuring import BuiltCandidate, GpuBench, Trial, process
+from pipeliner.measuring import BuiltCandidate, GpuBench, MadeAtItsTurn, Trial, process
 from pipeliner.records.functions import function_workload
 from tests.refusals import the
 from tests.tuning.functions import COLUMNS, ROWS, reversing
@@ -94,8 +94,7 @@ def test_what_is_read_and_written_begins_anew_each_time():
         fake_torch.Clock.now += 1.0
         y.data[...] += x.data
 
-    made = BuiltCandidate()
-    entry = bench.ready(process.Contender(made.name, lambda: (run, ""), ""))
+    entry = bench.ready(MadeAtItsTurn(make=lambda: (run, "")))
     assert entry.worst <= 1
     bench.race([entry], process.Rounds(5))
     bench.check(entry)

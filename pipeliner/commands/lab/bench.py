@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
+from ... import knobs
 from ...diagnostics import Reason
 from ...diagnostics.formatting import nearest
 from ...errors import WorkloadError
@@ -70,6 +71,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     timed.add_argument(
         "--jobs", type=int, help="processes that compile, before timing (default: cores - 1)"
     )
+    timed.add_argument(
+        "--db",
+        metavar="FILE",
+        help="keep every sample there (default: PIPELINER_DB, if it is set)",
+    )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     shown.add_argument("--chart", metavar="FILE", help="write the ratios as bars: .svg or .png")
@@ -94,18 +100,24 @@ def run(args: argparse.Namespace) -> int:
         rounds=args.rounds,
         conditions=bench.current_conditions(),
     )
-    with bench.compiled_ahead(problems, _say, args.jobs) as ready:
-        for at, problem in enumerate(ready, 1):
-            _say(f"[{at}/{len(ready)}] {problem.spec.title}")
-            bench.measure(problem, report, args.rounds, say=_say)
-            if report.interrupted:
-                break
+    db = args.db or knobs.records()
+    bench.measure(
+        problems,
+        report,
+        workload.target_of(args),
+        rounds=args.rounds,
+        jobs=args.jobs,
+        db=db,
+        say=_say,
+    )
     if args.workload == SPINE and not args.only and not report.interrupted:
         with console.progress("timing the passes"):
             report.claims = bench.spine_claims(report, workload.target_of(args))
     if args.workload == specs.GATED:
         report.claims = bench.gated_claims(report)
-    _show(report, args)
+    _show(report, args, db)
+    if db is not None:
+        _say(f"recorded in {db}: pipeliner report --db {db} draws it")
     if report.interrupted:
         return EXIT_INTERRUPTED
     return int(_failed(report))
@@ -128,12 +140,12 @@ def print_report(report: Report) -> None:
         console.print_table(table.headers, table.rows, numeric=table.numeric)
 
 
-def _show(report: Report, args: argparse.Namespace) -> None:
+def _show(report: Report, args: argparse.Namespace, db: str | None) -> None:
     """On stdout first: a chart that cannot be written loses no measurement."""
     from ... import bench
 
     if args.json:
-        console.print_json(**report.as_dict())
+        console.print_json(**report.as_dict(), db=db)
     else:
         print_report(report)
     if args.chart:

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if not out.resolve().parent.is_dir():
         raise WorkloadError("file.no_folder", path=args.out, folder=str(out.parent))
     with console.progress("loading TVM"):
-        from ...calibrate import calibrate, compiled
+        from ...calibrate import calibrate
         from ...machine import machine_for, write_machine
         from ...measuring import cores, current_conditions, require_gpu, workers_for
         from ...targets import accelerated, cuda_target
@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
     target = cuda_target()
     base = _as_it_is(torch, machine_for(target))
     workers = args.jobs or workers_for(cores())
-    with compiled(base, accelerated(target), workers, _say) as made:
-        found = calibrate(torch, base, made, _say)
+    found = calibrate(torch, base, accelerated(target), workers, _say)
     if not found.measured:
         raise ToolError("command.calibrate")
     conditions = current_conditions()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -73,18 +74,26 @@ def _list(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> int:
     with console.progress("loading TVM"):
-        from ...logs.building import Builders
         from ...logs.recorder import record
-        from ...measuring import GpuMeasurer, cores, current_conditions, require_gpu, workers_for
+        from ...measuring import (
+            Compiler,
+            GpuMeasurer,
+            cores,
+            current_conditions,
+            require_gpu,
+            workers_for,
+        )
         from ...targets import accelerated, cuda_target
 
     require_gpu()
     target = accelerated(cuda_target())
-    with Builders(target, args.jobs or workers_for(cores())) as builders, GpuMeasurer() as timer:
+    compiler = Compiler(target, args.jobs or workers_for(cores()), disassemble=True)
+    with contextlib.closing(compiler), GpuMeasurer() as timer:
+        compiler.start()
         jobs = _jobs(args, target)  # while processes start
         _say(f"{sum(len(job.candidates) for job in jobs)} candidates of {len(jobs)} workloads")
         log, conditions = Path(args.log), current_conditions()
-        done = record(jobs, builders, timer, log, args.seconds, _say, conditions)
+        done = record(jobs, compiler, timer, log, args.seconds, _say, conditions)
     if not done:
         _say("not all was timed: the same command goes on from here")
     return int(not done)

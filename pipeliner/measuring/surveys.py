@@ -1,0 +1,68 @@
+"""Check kernels of one workload one after the other, then time those that are right together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from ..diagnostics import Why
+from ..errors import ToolError
+from ..records.functions import AnyWorkload
+from .compiling import BuiltCandidate
+from .measurer import Measurement
+from .process import Open, Survey, Try
+from .rounds import Rounds
+
+WAIT_SECONDS: Final = 60.0
+"""For the first answer, which comes after libraries are loaded and a large problem is summed."""
+
+TRY_SECONDS: Final = 20.0
+"""For one run of a kernel with its check."""
+
+
+class AskedTimer(Protocol):
+    """Who measures by question and answer: ``GpuMeasurer``, ``Here``, or what a test puts there."""
+
+    def ask(self, question: Open | Try | Survey, seconds: float) -> Any:
+        """As ``GpuMeasurer.ask``."""
+
+    def end(self) -> None:
+        """As ``GpuMeasurer.end``."""
+
+
+def tried(
+    timer: AskedTimer,
+    spec: AnyWorkload,
+    kernels: Sequence[BuiltCandidate | None],
+    failed: dict[int, Why],
+) -> list[int]:
+    """The numbers of those that ran and were right, in the order in which ``timer`` has them.
+
+    ``failed``: takes why others are not. Where a kernel ends the timer's process, its successor
+    learns all others. ToolError, or whatever ``timer`` raises: nothing can be measured.
+    """
+    right: dict[int, BuiltCandidate] = {}
+    timer.ask(Open(spec), WAIT_SECONDS)
+    for at, kernel in enumerate(kernels):
+        if kernel is None or kernel.failure:
+            failed.update({} if kernel is None else {at: kernel.failure})
+            continue
+        try:
+            wrong: Why = timer.ask(Try(kernel), TRY_SECONDS)
+        except ToolError as err:
+            failed[at] = err.reason
+            timer.ask(Open(spec), WAIT_SECONDS)
+            for other in right.values():
+                timer.ask(Try(other), TRY_SECONDS)
+            continue
+        if wrong:
+            failed[at] = wrong
+        else:
+            right[at] = kernel
+    return list(right)
+
+
+def surveyed(timer: AskedTimer, which: Sequence[int], rounds: Rounds) -> list[Measurement]:
+    """The times of those of the tried, by number, all interleaved."""
+    found: list[Measurement] = timer.ask(Survey(tuple(which), rounds), WAIT_SECONDS)
+    return found
