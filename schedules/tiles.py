@@ -108,7 +108,7 @@ class AttentionTile:
         _check_sizes(self, "m", "n")
 
 
-Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile | AttentionTile"
+Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile"
 """The tile of any schedule; a ConvTile is a GemmTile."""
 
 

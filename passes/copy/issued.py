@@ -27,7 +27,7 @@ class TileFill:
 
     ``stored``: how the tile lies in shared memory. ``full``: the mbarrier that counts the bytes.
     ``ranges``: an analyzer that knows the bounds of every variable outside the copy. ``cluster``:
-    of the CTAs that may copy for each other.
+    of the CTAs that may copy for each other. ``arch``: what the kernel is compiled for.
     """
 
     copy: Copy
@@ -35,6 +35,7 @@ class TileFill:
     stored: ColumnBlocks
     full: Buffer
     ranges: Any
+    arch: str
     cluster: Cluster | None = None
 
     def refused(self, why: Reason) -> LoweringError:

@@ -26,6 +26,7 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from ...diagnostics import Reason
+from ...machine.values import capability_of
 from ...mechanisms.tma import column_block_bytes
 from ...plan import Eviction
 from ..ir.indexing import conjunction
@@ -42,11 +43,16 @@ from .layouts import ColumnBlocks
 from .tensor_maps import TensorMap, im2col_map, tiled_map
 from .tensor_views import View, beyond, flattened, inside, tensor_obstacle
 
-LOAD: Final = (
-    "cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
-)
+LOAD: Final = "cp.async.bulk.tensor.{rank}d.{space}.global{mode}.mbarrier::complete_tx::bytes"
 IM2COL: Final = ".im2col"
 MULTICAST: Final = ".multicast::cluster"
+
+OWN_CTA: Final = 100
+"""The capability from which on a load that is no multicast names its own CTA's shared memory.
+
+There ptxas has code at each load for addresses in other CTAs, unless the state space rules them
+out (nvcc 13.0, sm_120); for sm_90 it has none. PTX ISA: .shared::cta as destination, since 8.6.
+"""
 
 TmaSource: TypeAlias = "Boxes | Im2col"
 """What a tile is copied from, as TMA sees it: boxes of a tensor, or im2col pixels."""
@@ -122,7 +128,9 @@ def issue_boxes(fill: TileFill) -> Issued:
     if cluster is not None and isinstance(source, Boxes):
         source = source.pixels or source
     tensor = copy_map(copy, source, blocks, 1 if cluster is None else cluster.size)
-    boxes = load_boxes(copy, source, blocks, tensor, fill.full, ranges, cluster, fill.plan.eviction)
+    own = capability_of(fill.arch) >= OWN_CTA and cluster is None
+    eviction = fill.plan.eviction
+    boxes = load_boxes(copy, source, blocks, tensor, fill.full, ranges, cluster, eviction, own=own)
     return Issued(boxes, tensor, multicast=cluster is not None)
 
 
@@ -153,11 +161,13 @@ def load_boxes(
     analyzer: Any,
     cluster: Cluster | None = None,
     eviction: Eviction = "evict_normal",
+    *,
+    own: bool = False,
 ) -> Stmt:
     """Return the copies that one thread issues to fill the tile; ``barrier`` counts the bytes.
 
     ``cluster``: each of its CTAs copies a chunk of the rows for all (multicast). ``eviction``: L2's
-    eviction priority of what it reads.
+    eviction priority of what it reads. ``own``: the instruction names the CTA's own memory.
     """
     part, row = i32(0), i32(0)
     masks: list[Any] = []
@@ -171,8 +181,9 @@ def load_boxes(
     if source.when is not None:
         corner[0] = tirx.Select(source.when, coordinate(corner[0]), coordinate(source.outer))
     offsets = [tirx.Cast("uint16", offset) for offset in reversed(source.offsets)]
+    space = "shared::cta" if own else "shared::cluster"
     name = (
-        LOAD.format(rank=len(corner), mode=IM2COL if offsets else "")
+        LOAD.format(rank=len(corner), space=space, mode=IM2COL if offsets else "")
         + (MULTICAST if masks else "")
         + hint
     )

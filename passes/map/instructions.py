@@ -258,13 +258,14 @@ def _issued(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     stored = scope.layouts.get(nest.store.buffer)
     pair = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
     if not isinstance(stored, ColumnBlocks):
-        raise not_issued(plan, Reason("producer.no_reader"))
+        raise not_issued(plan, Reason("mechanism.no_reader"))
     if copy is None:
         raise not_issued(plan, Reason("producer.no_copy"))
     if pair is None:
         raise not_issued(plan, Reason("producer.no_mbarriers"))
     full, ranges = scope.barriers[pair.full], scope.threads.analyzer
-    issued = issue(TileFill(copy, plan, stored, full, ranges, scope.cluster))
+    fill = TileFill(copy, plan, stored, full, ranges, scope.plan.target, scope.cluster)
+    issued = issue(fill)
     if issued.multicast:
         scope.shared.append(plan.op)
     if issued.tensor is not None:

@@ -22,8 +22,10 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...instructions.table import multiplied_by
 from ...mechanisms.layouts import PADDED, ROTATED
+from ...mechanisms.table import moved_by
 from ...plan import KernelPlan, MatmulPlan
 from ..copy.layouts import ColumnBlocks, Swizzle
+from ..copy.tma import column_blocks_of
 from ..fragments.fragment import Fragment
 from ..ir.nodes import Buffer, Stmt, substitute
 from ..ir.patterns import Copy, Matmul
@@ -123,7 +125,8 @@ def _mapped(
 ) -> Mapped:
     """Return ``matmul`` mapped to its instruction, with the tiles ``plain`` row-major.
 
-    ``blocks``: the layouts of tiles that matmuls before it read from column blocks.
+    ``blocks``: the layouts of tiles that matmuls before it read from column blocks. A tile that
+    boxes fill lies in those, whatever reads it.
     """
     asked = {copy.dst: copy.layout for copy in plan.copies}
     operands = {side.buffer for side in (matmul.a, matmul.b)}
@@ -139,7 +142,13 @@ def _mapped(
     if by.warpgroup_wide:
         return map_wgmma(matmul, op, threads, blocks, specialised=bool(plan.roles))
     rotated = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
-    return map_mma(matmul, op, threads, by_row, rotated - by_row)
+    filled = {copy.dst for copy in plan.copies if moved_by(copy).moves_boxes}
+    boxed = {
+        tile: blocks.get(tile) or column_blocks_of(tile)
+        for tile in operands
+        if str(tile.name) in filled
+    }
+    return map_mma(matmul, op, threads, by_row - boxed.keys(), rotated - by_row, boxed)
 
 
 def _clashing(mapped: Sequence[Mapped]) -> list[Buffer]:

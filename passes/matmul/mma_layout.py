@@ -13,7 +13,7 @@ is a free choice. The choice here gives a thread neighbouring columns of the res
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,15 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import MatmulPlan
 from ...values.elements import operands_of
-from ..copy.layouts import ROW_MAJOR, Swizzle, by_rotation, by_row, by_run, by_word
+from ..copy.layouts import (
+    ROW_MAJOR,
+    ColumnBlocks,
+    Swizzle,
+    by_rotation,
+    by_row,
+    by_run,
+    by_word,
+)
 from ..fragments import quads
 from ..fragments.fragment import Fragment, Quad
 from ..ir.nodes import Buffer, Expr, buffer, dtype_bytes, substitute
@@ -101,6 +109,7 @@ class Warp:
         threads: Threads,
         plain: frozenset[Buffer],
         rotated: frozenset[Buffer],
+        boxed: Mapping[Buffer, ColumnBlocks],
     ) -> None:
         found = _PATTERN.fullmatch(plan.instruction)
         if found is None:
@@ -123,16 +132,18 @@ class Warp:
         self.row0 = tirx.floormod(warp, plan.warps[0]) * rows
         self.col0 = tirx.floordiv(warp, plan.warps[0]) * columns
         self.rows, self.columns = Rows(), Columns(2)
-        self._choose_columns(matmul.b.buffer in plain)
+        self._choose_columns(matmul.b.buffer in plain, matmul.b.buffer in boxed)
         if self.element == 1 and not matmul.a.k_major:
             self.rows = Rows(power_of_two(self.ti, 4))
-        self.layouts = {
+        self.layouts: dict[Buffer, Swizzle | ColumnBlocks] = {
             side.buffer: ROW_MAJOR if side.buffer in plain else self._layout(side)
             for side in (matmul.a, matmul.b)
         }
         for side in (matmul.a, matmul.b):
             if side.buffer in rotated:
                 self.layouts[side.buffer] = by_rotation(self._layout(side), _row_bytes(side))
+            if side.buffer in boxed:
+                self.layouts[side.buffer] = boxed[side.buffer]
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul
@@ -169,9 +180,14 @@ class Warp:
                 name, dtype = str(side.buffer.name), str(side.buffer.dtype)
                 raise _refused(plan, Reason("matmul.dtype", buffer=name, dtype=dtype))
 
-    def _choose_columns(self, plain: bool) -> None:
-        """Choose the longest runs of columns that a thread can own without bank conflicts."""
+    def _choose_columns(self, plain: bool, boxed: bool) -> None:
+        """Choose the longest runs of columns that a thread can own without bank conflicts.
+
+        The swizzle of a box keeps eight neighbouring rows apart, which are pairs of columns.
+        """
         b = self.matmul.b
+        if boxed:
+            return
         if not b.k_major:
             if self.element == 1:
                 self.columns = Columns(2 * power_of_two(self.tj, 4), strided=True)

@@ -230,6 +230,6 @@ def _element(warp: Warp, side: MatmulOperand, outer: Expr, k: Expr) -> Any:
     dims = matmul.m if side is matmul.a else matmul.n
     values = {**matmul.split(dims, outer), **matmul.split(matmul.k, k)}
     indices = [analyzer.simplify(substitute(index, values)) for index in side.indices]
-    return tirx.BufferLoad(
-        side.buffer, warp.layouts[side.buffer].place(side.buffer, indices, analyzer)
-    )
+    layout = warp.layouts[side.buffer]
+    stored = layout.buffer_for(side.buffer)
+    return tirx.BufferLoad(stored, layout.place(side.buffer, indices, analyzer))

@@ -15,6 +15,8 @@ Does not handle: warp tiles that the instruction does not divide (LoweringError)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from tvm import tirx
@@ -23,6 +25,7 @@ from tvm.script import tirx as T
 from ...instructions.ops import k_steps
 from ...plan import MatmulPlan
 from ...values.elements import element
+from ..copy.layouts import ColumnBlocks
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, op_stmt, seq, unrolled
 from ..ir.patterns import Matmul
 from ..threads.spread import Threads
@@ -39,13 +42,14 @@ def map_mma(
     threads: Threads,
     plain: frozenset[Buffer] = frozenset(),
     rotated: frozenset[Buffer] = frozenset(),
+    boxed: Mapping[Buffer, ColumnBlocks] = MappingProxyType({}),
 ) -> Mapped:
     """Return the op statements, layouts and accumulator fragment of ``matmul`` on mma.sync.
 
     ``plain``: tiles that the plan keeps row-major; ``rotated``: tiles whose odd rows it rotates by
-    a chunk.
+    a chunk; ``boxed``: tiles that boxes fill, in column blocks.
     """
-    warp = Warp(matmul, plan, threads, plain, rotated)
+    warp = Warp(matmul, plan, threads, plain, rotated, boxed)
     fragment = warp.fragment()
     inner = plan.k_step // warp.k
     ops: list[Stmt] = []

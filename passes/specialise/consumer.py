@@ -7,7 +7,20 @@
 
 wgmma is asynchronous: a step starts while the wgmma of the step before is in flight, and releases
 the slot of that step once its wgmma has completed. For groups of warpgroups that alternate on tiles
-(ping-pong), see ``turns``.
+(ping-pong), see ``ping_pong``. Consumers that multiply by mma.sync are warps, which read fragments
+by ldmatrix.
+
+What orders TMA's accesses of a slot with those of threads:
+
+- A box lands, then ldmatrix reads it: the wait for ``full``. A completed TMA copy that an mbarrier
+  has counted is followed by an implicit proxy fence (PTX ISA, async proxy).
+- ldmatrix reads, then the next box overwrites: each lane's fence.proxy.async behind its reads, the
+  lanes of a warp met, then one arrival for the warp at ``empty``. An arrival releases what its
+  thread did through the generic proxy alone; PTX's memory model orders accesses of two proxies only
+  with a proxy fence between them, reads before writes too. CUTLASS's main loop for sm_120
+  (sm120_mma_tma.hpp) has a barrier and an arrival there, and no fence; DeepEP added one so that TMA
+  does not overtake the loads of a slot (deepseek-ai/DeepEP, pull request 642).
+- wgmma reads through the async proxy itself: its wait, and no fence.
 """
 
 from __future__ import annotations
@@ -21,14 +34,14 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...instructions.wgmma import WARPGROUP
 from ...machine import WARP
-from ...mechanisms.roles import reads_by_lane
+from ...mechanisms.roles import by_warpgroup, reads_by_lane
 from ...mechanisms.stores import is_staged
 from ...plan import CONSUMER, PRODUCER, OpPlan
 from ...values.op import NO_OP, Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE
 from ..ir.kernels import bodies, with_bodies
-from ..ir.nodes import Expr, Stmt, block, i32, is_shared, seq, with_origin
+from ..ir.nodes import Buffer, Expr, Stmt, block, i32, is_shared, seq, with_origin
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, start_from_zero, zeroes
 from .role_loops import (
@@ -117,6 +130,8 @@ class _Consumer:
         return kept
 
     def _loop(self, loop: RoleLoop, repeats: bool) -> Stmt:
+        if not by_warpgroup(self.kernel.plan.matmuls):
+            return self._loop_of_warps(loop, repeats)
         form, places = loop.form, loop.positions[CONSUMER]
         steps: list[Stmt] = []
         groups = 0
@@ -142,7 +157,7 @@ class _Consumer:
         if not own:  # what is done with a step's sums or operands in registers waits for it
             steps.append(wgmma_wait(groups if loop.late else 0, reader))
         first = form.node.min
-        released = self._released(loop)
+        released = self._released(loop, behind=True)
         if loop.late:
             steps.append(tirx.IfThenElse(first < form.var, seq(*released), None))
         else:
@@ -153,7 +168,7 @@ class _Consumer:
         if loop.late:
             last.append(wgmma_wait(0, reader))
             if repeats:
-                given = seq(*self._released(loop))
+                given = seq(*self._released(loop, behind=True))
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
         wait = None if ping_pong is None else ping_pong.wait(loop.plan.name)
@@ -161,18 +176,94 @@ class _Consumer:
         others = [buf for buf in form.allocs if buf not in loop.rings]
         return block("", body, others) if others else body
 
+    def _loop_of_warps(self, loop: RoleLoop, repeats: bool) -> Stmt:
+        """Return the main loop of consumers that are warps; ``repeats``: it may be entered again.
+
+            wait full[slot]; read all    =>   wait full[slot]; read the first k-step
+            multiply                          for k in range(n - 1):
+            release the slot                      read the rest, multiply; release the slot
+                                                  wait full[next]; read the first k-step
+                                              read the rest, multiply
+
+        On the right ``ahead``, as the schedule has it: the stages of the ops say what is read for
+        the iteration ahead, and their order when. A slot is released while what was read of it is
+        multiplied (``_released_behind``), the last one only if the loop is entered again.
+        """
+        form, first = loop.form, loop.form.node.min
+        ops = sorted((op for op in loop.plan.ops if op.role != PRODUCER), key=lambda op: op.order)
+        stage = min(op.stage for op in ops)
+        early = [op for op in ops if op.stage == stage]
+        late = [op for op in ops if op.stage > stage]
+        release = self._released_behind(loop, early, late)
+
+        def run(some: list[OpPlan], iterations: tuple[Expr, Expr], phase: str) -> list[Stmt]:
+            """The ops ``some`` in order, of the iterations of early and late ones."""
+            made: list[Stmt] = []
+            for op in some:
+                if op.kind == "wait":
+                    waits = [self._wait(loop, op, pair) for pair in awaited(loop, op)]
+                    made += waits
+                    continue
+                self._check(loop, op)
+                behind = op.stage > stage
+                made.append(
+                    self.kernel.instance(
+                        loop,
+                        op,
+                        CONSUMER,
+                        iterations[behind],
+                        behind=behind,
+                        phase=phase,
+                        again=loop.ahead,
+                    )
+                )
+                if op.name == release and (repeats or phase != "epilogue"):
+                    made += self._released(loop, behind=behind)
+            return made
+
+        advance = [at.advance() for at in loop.positions[CONSUMER]]
+        if not loop.ahead:
+            steps = seq(*run(ops, (form.var, form.var), STEADY), *advance)
+            body = rolled(form.node, form.var, steps)
+        else:
+            fill = [*run(early, (first, first), "prologue"), *advance]
+            steps = seq(*run(ops, (form.var + 1, form.var), STEADY), *advance)
+            final = first + form.extent - 1
+            drain = run(late, (final, final), "epilogue")
+            body = seq(*fill, rolled(form.node, form.var, steps, form.extent - 1), *drain)
+            if not form.trip:
+                body = tirx.IfThenElse(i32(0) < form.extent, body, None)
+        others = [buf for buf in form.allocs if buf not in loop.rings]
+        return block("", body, others) if others else body
+
+    def _released_behind(self, loop: RoleLoop, early: list[OpPlan], late: list[OpPlan]) -> Op:
+        """Return the op behind which warps release a slot: ``early`` ones come first.
+
+        The last one that reads it, or the next multiplication behind that: the fence waits for
+        reads, which have landed by then. With one slot not so late, because the next iteration's
+        ops, which may come between the two, wait for it.
+        """
+        ops = [*early, *late]
+        last = max(at for at, op in enumerate(ops) if _touched(loop, op))
+        if min(barriers.plan.depth for barriers in loop.barriers) > 1:
+            later = [op.name for op in ops[last + 1 :] if op.kind == "mma"]
+            return later[0] if later else ops[last].name
+        return ops[last].name
+
     def _wait(self, loop: RoleLoop, op: OpPlan, pair: int) -> Stmt:
         at, barriers = loop.positions[CONSUMER][pair], loop.barriers[pair]
         origin = origin_at(loop, op, CONSUMER, pair, [barriers.plan.full])
         return with_origin(origin, barriers.wait_full(at))
 
-    def _released(self, loop: RoleLoop) -> list[Stmt]:
-        """Release the slots of a step, of each mbarrier pair that is waited for."""
-        places = loop.positions[CONSUMER]
-        waited = [i for i, barriers in enumerate(loop.barriers) if barriers.empty is not None]
-        return [self._release(loop, i, places[i].previous) for i in waited]
+    def _released(self, loop: RoleLoop, *, behind: bool) -> list[Stmt]:
+        """Release the slots of a step, of each mbarrier pair that is waited for.
 
-    def _release(self, loop: RoleLoop, pair: int, slot: Expr) -> Stmt:
+        ``behind``: those of the step before, where that is kept.
+        """
+        waited = [i for i, barriers in enumerate(loop.barriers) if barriers.empty is not None]
+        return [self._release(loop, i, behind=behind) for i in waited]
+
+    def _release(self, loop: RoleLoop, pair: int, *, behind: bool) -> Stmt:
         """Return the arrival of each warpgroup at the slot's empty mbarrier, one for each CTA.
 
         If lanes load operands themselves, a thread of each warp arrives.
@@ -180,7 +271,7 @@ class _Consumer:
         barriers, by_warp = loop.barriers[pair], reads_by_lane(self.kernel.plan.matmuls)
         lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
         at = loop.positions[CONSUMER][pair]
-        counter = at.counters[0] if at.before is None else at.before
+        slot, counter = at.at(behind=behind), at.register(behind=behind)
         origin = Origin(
             op=Op.parse(barriers.plan.empty).adding("release"),
             kind="release",
@@ -204,9 +295,17 @@ class _Consumer:
         return seq(with_origin(origin, fence), with_origin(origin, met), release)
 
     def _check(self, loop: RoleLoop, op: OpPlan) -> None:
-        found = loop.effects(op.name)
-        touched = {buf for access in found.accesses for buf in [access.buffer] if is_shared(buf)}
-        if touched and (op.kind != "mma" or found.buffers(WRITE) & touched):
+        touched, matmuls = _touched(loop, op), {one.op for one in self.kernel.plan.matmuls}
+        written = loop.effects(op.name).buffers(WRITE) & touched
+        if touched and (op.name.statement not in matmuls or written):
             name = str(next(iter(touched)).name)
             why = Reason("role.use", op=op.name, buffer=name)
             raise LoweringError("role.loop", loop=loop.plan.name, why=why)
+
+
+def _touched(loop: RoleLoop, op: OpPlan) -> set[Buffer]:
+    """Return the shared memory that ``op`` accesses; a wait accesses none."""
+    if op.kind == "wait":
+        return set()
+    accessed = {access.buffer for access in loop.effects(op.name).accesses}
+    return {buf for buf in accessed if is_shared(buf)}

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm_ffi
@@ -18,7 +18,8 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
+from ...mechanisms.roles import by_warpgroup
+from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, MbarrierPair, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE, Effects, effects
@@ -46,11 +47,16 @@ from ..ir.op_form import OpLoop
 from ..matmul.descriptors import Descriptors
 from ..sync.mbarriers import Barriers, Position
 from .ping_pong import PingPong
+from .read_ahead import reads_ahead
 
 
 @dataclass
 class RoleLoop:
-    """A loop with mbarrier pairs: its form, rings, and the position of each role in each pair."""
+    """A loop with mbarrier pairs: its form, rings, and the position of each role in each pair.
+
+    ``late``: slots are released one step late. ``ahead``: consumers that are warps do the first
+    stage of their ops for the iteration ahead of that of the others.
+    """
 
     form: OpLoop
     plan: LoopPlan
@@ -58,6 +64,7 @@ class RoleLoop:
     rings: dict[Buffer, Ring]
     fulls: dict[Buffer, Ring]
     late: bool
+    ahead: bool
     positions: dict[str, tuple[Position, ...]]
     zeroes: bool = False
     _effects: dict[Op, Effects] = field(default_factory=dict)
@@ -99,12 +106,27 @@ class SpecialisedKernel:
         """Return the position of ``role`` in every mbarrier pair."""
         return [at for loop in self.loops.values() for at in loop.positions[role]]
 
-    def instance(self, loop: RoleLoop, op: OpPlan, role: str, iteration: Expr) -> Stmt:
-        """Return ``op`` of one iteration on the slots of ``role``'s position."""
+    def instance(
+        self,
+        loop: RoleLoop,
+        op: OpPlan,
+        role: str,
+        iteration: Expr,
+        *,
+        behind: bool = False,
+        phase: str = STEADY,
+        again: bool = False,
+    ) -> Stmt:
+        """Return ``op`` of one iteration on the slots of ``role``'s position.
+
+        ``behind``: on those of the step before. ``again``: it is not the only instance, so that
+        what it defines is new.
+        """
         places = loop.positions[role]
         names = loop.form.buffer_names()
         slots: dict[Buffer, tuple[Ring, Expr]] = {
-            buf: (ring, places[loop.pair(buf)].slot) for buf, ring in loop.rings.items()
+            buf: (ring, places[loop.pair(buf)].at(behind=behind))
+            for buf, ring in loop.rings.items()
         }
         for barriers, at in zip(loop.barriers, places):
             full = next(b for b, ring in loop.fulls.items() if ring.slots.same_as(barriers.full))
@@ -112,10 +134,11 @@ class SpecialisedKernel:
         body = loop.body(op.name)
         inside = variables(body)
         used = [names[buf] for buf in loop.rings if buf in inside]
-        fresh = definitions(body) if role == PRODUCER else []
+        fresh = definitions(body) if role == PRODUCER or again else []
         stmt = instantiate(body, {loop.form.var: iteration}, fresh, slots)
         stmt = self.descriptors.rewrite(stmt)
-        return with_origin(origin_at(loop, op, role, 0, tuple(used)), stmt)
+        origin = origin_at(loop, op, role, 0, tuple(used), behind=behind)
+        return with_origin(replace(origin, phase=phase, iteration=str(iteration)), stmt)
 
 
 def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:
@@ -139,14 +162,18 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     }
     in_flight = min((matmul.in_flight for matmul in plan.matmuls), default=0)
     late = in_flight > 0 and min(depths.values()) > 1
+    ahead = reads_ahead(loop.ops) and not by_warpgroup(plan.matmuls)
+
+    def keeps_slot(role: str, pair: MbarrierPair) -> bool:
+        """Whether the slot of the step before is used in the next."""
+        used = (ahead and pair.depth > 1) or (late and pair.arrivals > 0)
+        return used and role == CONSUMER
+
     positions = {
-        role: tuple(
-            Position.of(role, pair, late=late and role == CONSUMER and pair.arrivals > 0)
-            for pair in pairs
-        )
+        role: tuple(Position.of(role, pair, late=keeps_slot(role, pair)) for pair in pairs)
         for role in (PRODUCER, CONSUMER)
     }
-    return RoleLoop(form, loop, barriers, rings, placed, late, positions)
+    return RoleLoop(form, loop, barriers, rings, placed, late, ahead, positions)
 
 
 def op_names(loop: LoopPlan) -> list[Op]:
@@ -161,9 +188,20 @@ def awaited(loop: RoleLoop, op: OpPlan) -> list[int]:
     return sorted({loop.pair(ring) for ring in rings})
 
 
-def origin_at(loop: RoleLoop, op: OpPlan, role: str, pair: int, rings: Sequence[str]) -> Origin:
-    """Return the origin of ``op`` run by ``role``, with its current slots of ``rings``."""
-    slot = loop.positions[role][pair].counters[0].name
+def origin_at(
+    loop: RoleLoop,
+    op: OpPlan,
+    role: str,
+    pair: int,
+    rings: Sequence[str],
+    *,
+    behind: bool = False,
+) -> Origin:
+    """Return the origin of ``op`` run by ``role``, with its current slots of ``rings``.
+
+    ``behind``: with those of the step before.
+    """
+    slot = loop.positions[role][pair].register(behind=behind).name
     return Origin(
         op=op.name,
         kind=op.kind,

@@ -35,6 +35,7 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...instructions.wgmma import WARPGROUP, launch_registers
 from ...machine import Machine
+from ...mechanisms.roles import by_warpgroup
 from ...mechanisms.table import moved_by
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, RolePlan
 from ..analysis.effects import WRITE, effects
@@ -60,6 +61,7 @@ from ..sync.mbarriers import ROLE_ATTR, ROLES_ATTR, Barriers
 from .consumer import consumer
 from .ping_pong import PingPong, check_ping_pong
 from .producer import producer
+from .read_ahead import in_one_stage, may_read_ahead
 from .role_loops import RoleLoop, SpecialisedKernel, op_names, role_loop
 
 MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
@@ -87,11 +89,14 @@ def with_roles(plan: KernelPlan) -> KernelPlan:
     if not plan.roles:
         return plan
     copied = set(plan.role(PRODUCER).ops)
+    by_warp = not by_warpgroup(plan.matmuls)
 
     def assigned(loop: LoopPlan) -> LoopPlan:
         ops = tuple(
             replace(op, role=PRODUCER if op.name in copied else CONSUMER) for op in loop.ops
         )
+        if by_warp and not may_read_ahead(ops, loop.rings):
+            ops = in_one_stage(ops)
         edges = tuple(
             replace(edge, sync="mbarrier") if edge.sync != "none" else edge for edge in loop.edges
         )
@@ -144,6 +149,8 @@ class _Specialiser:
         """Return ``stmt`` with the body of its threadIdx loop split into roles."""
         if (thread_tag(stmt) or "").startswith("threadIdx"):
             sliced = self._specialised(stmt.body, stmt.loop_var)
+            if not any(role.registers for role in self.plan.roles):
+                return with_bodies(stmt, [sliced])
             # Only so does ptxas know how many registers there are for setmaxnreg to exchange.
             one = tirx.AttrStmt(i32(0), MIN_BLOCKS, i32(1), sliced)
             return with_bodies(stmt, [one])

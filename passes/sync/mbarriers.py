@@ -182,6 +182,14 @@ class Position:
         """The slot of the step before."""
         return self.slot if self.before is None else _value(self.before)
 
+    def register(self, *, behind: bool) -> Buffer:
+        """The register with the slot of this step, or where ``behind`` of the step before."""
+        return self.before if behind and self.before is not None else self.counters[0]
+
+    def at(self, *, behind: bool) -> Expr:
+        """The slot of this step, or where ``behind`` of the step before."""
+        return self.previous if behind else self.slot
+
     @property
     def buffers(self) -> list[Buffer]:
         """The registers."""

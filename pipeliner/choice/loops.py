@@ -93,11 +93,13 @@ def _if_not_alone(left: Prediction, axis: DepthAxis) -> DepthChoice | None:
 
 
 def _plan_fixed(one: LoopWork, request: Request) -> tuple[LoopPlan, Prediction]:
-    """The plan of a loop that keeps its asynchronous copies whatever its trip count."""
-    by_producer = have_producer(one.copies)
-    choice = (
-        choose_produced_depth(one.loop, one.depths) if by_producer else choose_depth(one.depths)
-    )
+    """The plan of a loop that keeps its asynchronous copies whatever its trip count.
+
+    A CTA with a producer warp has an SM for itself where warpgroups multiply; of others there may
+    be several, fewer with deeper rings.
+    """
+    alone = have_producer(one.copies) and one.work.wgmma.cycles > 0
+    choice = choose_produced_depth(one.loop, one.depths) if alone else choose_depth(one.depths)
     if isinstance(choice, Reason):
         raise PlanError("pipelined.refused", loop=one.loop.name, why=choice)
     return _with_ring_depths(one, choice, request)

@@ -18,13 +18,14 @@ from ..instructions.accumulators import spread_alike, words_beside
 from ..instructions.mapping import map_matmul
 from ..instructions.registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
 from ..instructions.warps import Mapping
-from ..instructions.wgmma import WARPGROUP, consumer_groups, math_warp_registers
+from ..instructions.wgmma import consumer_groups, math_warp_registers
 from ..machine import Machine
 from ..machine.constant import chosen, constant
 from ..mechanisms.copies import plan_copy
 from ..mechanisms.eviction import with_eviction
 from ..mechanisms.layouts import laid_out
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
+from ..mechanisms.roles import producer_threads
 from ..mechanisms.stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan, StorePlan
@@ -115,7 +116,7 @@ def _loop_work(
     """The loop with copies ``plans``; ``registers``: of a thread, as matmuls are mapped."""
     staged = staged_bytes(stores)
     loop = laid_out(found, plans, machine)
-    copying = WARPGROUP if have_producer(plans) else 0
+    copying = producer_threads(matmuls) if have_producer(plans) else 0
     most = machine.max_registers_per_thread
     kept = registers
     if not have_producer(plans):

@@ -114,7 +114,7 @@ def _reason(rate: MmaRate, machine: Machine, tile: tuple[int, int], registers: i
         return why
     if machine.has_tcgen05:
         return Reason("mapping.unused_tcgen05", why=why, arch=machine.arch)
-    return Reason("mapping.unused_tma", why=why, arch=machine.arch)
+    return Reason("mapping.no_warpgroups", why=why, arch=machine.arch)
 
 
 def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int, others: int) -> int:

@@ -1,7 +1,7 @@
-"""GPUs of sm_100 and sm_120, Blackwell, by what they share with others: cp.async and mma.sync.
+"""GPUs of sm_100 and sm_120, Blackwell, by what they share with others: TMA, cp.async, mma.sync.
 
-wgmma is sm_90a's alone. tcgen05 (sm_100) and TMA, which both have, are not planned for. Nothing was
-measured on either GPU: capacities are documented, and what nobody states is derived.
+wgmma is sm_90a's alone. tcgen05, which sm_100 has, is not planned for. Nothing was measured on
+either GPU: capacities are documented, and what nobody states is derived.
 """
 
 from __future__ import annotations

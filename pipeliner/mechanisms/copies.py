@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ..diagnostics import Reason, Why, all_of, each_of
 from ..errors import PlanError, TargetError
+from ..instructions.dtypes import element_bytes
 from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan, Mechanism
@@ -19,7 +20,7 @@ from ..plan.request import Request
 from ..values.facts import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..values.op import Op
 from .cp_async import cache_of, chunks_of, cp_async_obstacle, cp_async_reasons
-from .layouts import layout_of, readers
+from .layouts import is_k_major, layout_of, readers, reads_matrices
 from .register import staged
 from .table import COPY_MECHANISMS, PRODUCED, moved_by
 from .tma import box_reasons, tma_obstacle
@@ -51,7 +52,7 @@ def plan_copy(
     width_reason: Reason | None
     multicast_reason: Reason | None
     vector, width_reason = width(copy, machine, request)
-    mechanism, reasons = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
+    mechanism, reasons = _mechanism(copy, vector, machine, request, readers(copy, loop, matmuls))
     multicast, multicast_reason = 1, None
     by = COPY_MECHANISMS[mechanism]
     if by.by_producer:
@@ -59,7 +60,7 @@ def plan_copy(
     if by.moves_boxes and request.cluster in copy.multicast:
         multicast = request.cluster
         multicast_reason = Reason("mechanism.multicast", cluster=multicast)
-    layout, layout_reason = layout_of(copy, loop, matmuls, mechanism)
+    layout, layout_reason = layout_of(copy, loop, matmuls, mechanism, in_boxes=by.moves_boxes)
     chunks, chunks_reason = chunks_of(copy, vector, mechanism, loop, matmuls)
     cache, cache_reason = cache_of(copy, vector, mechanism, layout)
     return CopyPlan(
@@ -107,18 +108,24 @@ def _mechanism(
     vector: int,
     machine: Machine,
     request: Request,
-    reader: tuple[MatmulInfo, MatmulPlan] | None,
+    reading: Sequence[tuple[MatmulInfo, MatmulPlan]],
 ) -> tuple[Mechanism, tuple[Reason, ...]]:
-    """The mechanism that is asked for, or the first that can be had; and why."""
+    """The mechanism that is asked for, or the first that can be had; and why.
+
+    ``reading``: the mapped matmuls that read the tile.
+    """
     asked = request.mechanism
     if copy.dst_scope == "local":
         return "direct", (Reason("mechanism.into_registers"),)
-    if reader is not None and multiplied_by(reader[1]).warpgroup_wide:
+    if reading and multiplied_by(reading[0][1]).warpgroup_wide:
         return _warpgroup_mechanism(copy, vector, machine, request)
-    if asked in PRODUCED:
-        error = PlanError if machine.wgmmas else TargetError
-        why = PRODUCED_COPIES[asked].obstacle(copy, machine) or Reason("mechanism.no_wgmma")
-        raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
+    if asked != "auto" and asked in PRODUCED:
+        produced = PRODUCED_COPIES[asked]
+        why = produced.obstacle(copy, machine) or _by_warp_obstacle(copy, reading, request)
+        if why:
+            error = PlanError if machine.has_tma else TargetError
+            raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
+        return asked, produced.reasons(copy)
     if asked == "register" or asked == "direct":
         return asked, (Reason("request.asked"),)
     obstacle = cp_async_obstacle(copy, vector, machine)
@@ -163,11 +170,25 @@ def _warpgroup_mechanism(
     return "cp_async", (*cp_async_reasons(copy), why)
 
 
-def _reader(
-    copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
-) -> tuple[MatmulInfo, MatmulPlan] | None:
-    """The first mapped matmul that reads the tile, if one does."""
-    return next(iter(readers(copy, loop, matmuls)), None)
+def _by_warp_obstacle(
+    copy: CopyInfo, reading: Sequence[tuple[MatmulInfo, MatmulPlan]], request: Request
+) -> Reason | None:
+    """Why a producer warp cannot fill a tile that warps read, as far as it is theirs to read.
+
+    A swizzled box keeps 8 rows of 16 bytes in different banks: what ldmatrix reads. Lanes that
+    load words read another pattern, for which only other layouts keep banks apart.
+    """
+    if not reading:
+        return Reason("mechanism.no_reader")
+    if request.roles == 0:
+        return Reason("mechanism.no_producer")
+    for op, plan in reading:
+        if reads_matrices(copy, plan, is_k_major(copy, op)):
+            continue
+        if multiplied_by(plan).operands != "ldmatrix":
+            return Reason("mechanism.by_vectors", op=op.op)
+        return Reason("mechanism.by_words", op=op.op, nbytes=element_bytes(copy.dtype))
+    return None
 
 
 def of_pixels(copy: CopyInfo) -> bool:

@@ -51,13 +51,20 @@ def layout_of(
     loop: LoopInfo,
     matmuls: tuple[MatmulPlan, ...],
     mechanism: Mechanism,
+    *,
+    in_boxes: bool = False,
 ) -> tuple[str, Reason | None]:
-    """The shared layout that the tile's reader reads without bank conflicts, and the reason."""
+    """The shared layout that the tile's reader reads without bank conflicts, and the reason.
+
+    ``in_boxes``: ``mechanism`` moves boxes, which can be swizzled by row, and no other way.
+    """
     reading = readers(copy, loop, matmuls)
     if not reading:
         return "row-major", None
     op, plan = reading[0]
-    k_major = op.a_k_major if copy.dst == op.a else op.b_k_major
+    k_major = is_k_major(copy, op)
+    if in_boxes and multiplied_by(plan).operands == "ldmatrix":
+        return _swizzled(copy, Reason("layout.ldmatrix"))
     layout = _matmul_layout(copy, plan, k_major)
     patterns = {_pattern(copy, op, plan) for op, plan in reading}
     if op.a == op.b:
@@ -77,9 +84,19 @@ def layout_of(
 def _may_rotate(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
     """Whether ldmatrix reads the tile and its rows are whole lines of shared memory."""
     size = element_bytes(copy.dtype)
-    by_ldmatrix = multiplied_by(plan).operands == "ldmatrix" and (k_major or size == LDMATRIX_BYTES)
     whole = copy.aligned * size % CHUNK == 0 and copy.shape[-1] * size % LINE_BYTES == 0
-    return by_ldmatrix and whole
+    return reads_matrices(copy, plan, k_major) and whole
+
+
+def reads_matrices(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
+    """Whether the matmul reads the tile by ldmatrix, and not in words of its lanes."""
+    transposable = k_major or element_bytes(copy.dtype) == LDMATRIX_BYTES
+    return multiplied_by(plan).operands == "ldmatrix" and transposable
+
+
+def is_k_major(copy: CopyInfo, op: MatmulInfo) -> bool:
+    """Whether K lies innermost in the tile, as the matmul reads it."""
+    return op.a_k_major if copy.dst == op.a else op.b_k_major
 
 
 def _row_stride(copy: CopyInfo) -> int:
@@ -121,6 +138,12 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
             return "row-major", Reason("layout.neighbours")
     if operands == "descriptor":
         reason = Reason("layout.descriptor")
+    return _swizzled(copy, reason)
+
+
+def _swizzled(copy: CopyInfo, reason: Reason) -> tuple[str, Reason]:
+    """The widest of TMA's swizzles that rows of the tile divide into, for ``reason``."""
+    row = copy.shape[-1] * element_bytes(copy.dtype)
     for column_block in SPANS:
         if row % column_block == 0:
             return f"swizzle-{column_block}B", reason

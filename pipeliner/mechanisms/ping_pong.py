@@ -13,6 +13,7 @@ from typing import Final
 from ..diagnostics import Reason
 from ..instructions.accumulators import words_beside
 from ..instructions.dtypes import element_bytes
+from ..instructions.table import multiplied_by
 from ..instructions.wgmma import WARPGROUP, group_accumulators
 from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
@@ -75,10 +76,15 @@ _PIXELS: Final = ("im2col", "window", "flattened")
 """How TMA sees an implicit GEMM's operand A."""
 
 
-def ping_pong_obstacle(info: KernelInfo, *, by_role: bool) -> Reason | None:
+def ping_pong_obstacle(
+    info: KernelInfo, matmuls: tuple[MatmulPlan, ...], copies: tuple[CopyPlan, ...]
+) -> Reason | None:
     """Why consumers cannot ping-pong; None where they can."""
-    if not by_role:
+    if not have_producer(copies):
         return Reason("ping_pong.no_producer")
+    by_warp = [plan for plan in matmuls if not multiplied_by(plan).warpgroup_wide]
+    if by_warp:
+        return Reason("ping_pong.by_warp", warps=by_warp[0].warps[0] * by_warp[0].warps[1])
     if any(loop.outer == 1 for loop in info.loops):
         return Reason("ping_pong.one_tile")
     if len(info.loops) > 1 or not all(loop.by_tile for loop in info.loops):
@@ -95,7 +101,7 @@ def why_cooperative(
     groups wait for the next tile's loads. What it gains is measured for operands of 16 bits and
     fp8.
     """
-    obstacle = ping_pong_obstacle(info, by_role=have_producer(copies))
+    obstacle = ping_pong_obstacle(info, matmuls, copies)
     if obstacle is not None:
         return obstacle
     if any(is_implicit_gemm(loop, copies) for loop in info.loops):

@@ -1,8 +1,13 @@
 """Warp specialisation: the producer warp, the consumer warpgroups, and their mbarriers.
 
-One warp of a warpgroup issues every TMA copy; the other warpgroups compute. Each slot has a full
-and an empty mbarrier: consumers wait on ``full`` until the bytes are there, the producer on
-``empty`` until they have been used.
+One warp issues every TMA copy; the others compute. Each slot has a full and an empty mbarrier:
+consumers wait on ``full`` until the bytes are there, the producer on ``empty`` until they have been
+used.
+
+For consumers that are warpgroups (wgmma), the producer is one too: only warpgroups exchange
+registers, and their accumulators need what the producer gives up. Consumers that are warps
+(mma.sync) keep the registers that they are launched with, beside a producer of one warp, and so run
+on every GPU with TMA, without what is of one architecture alone.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from typing import Final, Literal
 from ..diagnostics import Reason, all_of
 from ..errors import PlanError
 from ..instructions.registers import PRODUCER_REGISTERS
+from ..instructions.table import multiplied_by
 from ..instructions.wgmma import WARPGROUP, consumer_groups, consumer_registers, launch_registers
 from ..machine import WARP, Machine
 from ..plan import (
@@ -40,7 +46,17 @@ _WARPS: Final = WARPGROUP // WARP
 
 def reads_by_lane(matmuls: tuple[MatmulPlan, ...]) -> bool:
     """Whether lanes load operands from the slots: each warp then releases a slot by itself."""
-    return any(plan.operand == "registers" for plan in matmuls)
+    return any(plan.operand == "registers" for plan in matmuls) or not by_warpgroup(matmuls)
+
+
+def by_warpgroup(matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether warpgroups multiply, and consumers are warpgroups."""
+    return any(multiplied_by(plan).warpgroup_wide for plan in matmuls)
+
+
+def producer_threads(matmuls: tuple[MatmulPlan, ...]) -> int:
+    """Threads beside the consumers, of which one issues every copy."""
+    return WARPGROUP if by_warpgroup(matmuls) else WARP
 
 
 def plan_roles(
@@ -58,18 +74,17 @@ def plan_roles(
     where ``consumers`` cannot ping-pong.
     """
     by_tma = tuple(copy.op for copy in copies if moved_by(copy).by_producer)
-    obstacle = ping_pong_obstacle(info, by_role=bool(by_tma))
+    obstacle = ping_pong_obstacle(info, matmuls, copies)
     if consumers == "ping-pong" and obstacle is not None:
         raise PlanError("consumers.refused", kernel=info.name, why=obstacle)
     if not by_tma:
         return (), ()
+    if not by_warpgroup(matmuls):
+        return _of_warps(info, loops, by_tma, matmuls, cluster)
     ping_pong = consumer_groups(consumers)
     why = why_cooperative(info, matmuls, copies) if consumers == "auto" else None
     each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
     groups = each * ping_pong
-    computed = tuple(
-        op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
-    )
     arrivals = each * cluster * (_WARPS if reads_by_lane(matmuls) else 1)
     launched = launch_registers(machine, groups)
     kept = consumer_registers(machine, groups)
@@ -78,7 +93,7 @@ def plan_roles(
         first=0,
         threads=groups * WARPGROUP,
         registers=kept,
-        ops=computed,
+        ops=_computed(info),
         reason=all_of(
             (
                 Reason("consumers.registers", groups=groups, registers=kept, launched=launched),
@@ -95,13 +110,57 @@ def plan_roles(
         ops=by_tma,
         reason=Reason("producer.one_thread"),
     )
-    return (consumer, producer), tuple(
+    pairs = _all_pairs(info, loops, by_tma, arrivals, matmuls)
+    return (consumer, producer), pairs
+
+
+def _of_warps(
+    info: KernelInfo,
+    loops: tuple[LoopPlan, ...],
+    by_tma: tuple[str, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    cluster: int,
+) -> tuple[tuple[RolePlan, ...], tuple[MbarrierPair, ...]]:
+    """The roles and mbarrier pairs of consumers that are warps, beside a producer of one warp."""
+    warps = max(plan.warps[0] * plan.warps[1] for plan in matmuls)
+    consumer = RolePlan(
+        name=CONSUMER,
+        first=0,
+        threads=warps * WARP,
+        registers=0,
+        ops=_computed(info),
+        reason=Reason("consumers.warps", warps=warps),
+    )
+    producer = RolePlan(
+        name=PRODUCER,
+        first=warps * WARP,
+        threads=producer_threads(matmuls),
+        registers=0,
+        ops=by_tma,
+        reason=Reason("producer.one_warp"),
+    )
+    return (consumer, producer), _all_pairs(info, loops, by_tma, warps * cluster, matmuls)
+
+
+def _computed(info: KernelInfo) -> tuple[str, ...]:
+    """The ops that are no copies."""
+    return tuple(op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo))
+
+
+def _all_pairs(
+    info: KernelInfo,
+    loops: tuple[LoopPlan, ...],
+    by_tma: tuple[str, ...],
+    arrivals: int,
+    matmuls: tuple[MatmulPlan, ...],
+) -> tuple[MbarrierPair, ...]:
+    """The mbarrier pairs of every pipelined loop."""
+    several, by_warp, late = len(info.loops) > 1, reads_by_lane(matmuls), by_warpgroup(matmuls)
+    return tuple(
         pair
         for found, plan in zip(info.loops, loops)
         if plan.pipelined
-        for pair in _mbarrier_pairs(
-            found, plan, by_tma, arrivals, len(info.loops) > 1, reads_by_lane(matmuls)
-        )
+        for pair in _mbarrier_pairs(found, plan, by_tma, arrivals, several, by_warp, late)
     )
 
 
@@ -121,10 +180,12 @@ def _mbarrier_pairs(
     arrivals: int,
     several: bool,
     by_warp: bool,
+    late: bool,
 ) -> list[MbarrierPair]:
     """A full/empty mbarrier pair for each depth among the rings: slots of one depth share it.
 
-    ``by_warp``: each warp releases slots, not each warpgroup.
+    ``by_warp``: each warp releases slots, not each warpgroup. ``late``: what reads them is in
+    flight when the step ends.
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
@@ -144,13 +205,15 @@ def _mbarrier_pairs(
                 producer=PRODUCER,
                 consumer=CONSUMER,
                 arrivals=arrivals if depth == least else 0,
-                reason=_release_reason(loop, depth, by_warp) if depth == least else TOGETHER,
+                reason=_release_reason(loop, depth, by_warp, late) if depth == least else TOGETHER,
             )
         )
     return pairs
 
 
-def _release_reason(loop: LoopInfo, depth: int, by_warp: bool) -> Reason:
+def _release_reason(loop: LoopInfo, depth: int, by_warp: bool, late: bool) -> Reason:
     arrival = Reason("release.by_warp" if by_warp else "release.by_warpgroup")
     reads = any(isinstance(op, MatmulInfo) for op in loop.ops)
+    if not late:
+        return Reason("release.fragments", arrival=arrival)
     return Reason("release.late", arrival=arrival) if depth > 1 and reads else arrival

@@ -13,6 +13,7 @@ from typing import Final
 from ..diagnostics import Reason, Value, Why, all_of
 from ..errors import PlanError
 from ..instructions.dtypes import SECTOR_BYTES, element_bytes
+from ..instructions.table import multiplied_by
 from ..instructions.wgmma import ROWS, SPANS, consumer_groups
 from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, derived, documented, measured
@@ -267,6 +268,8 @@ def _staged(
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not have_producer(copies):
         return Reason("store.no_producer")
+    if not multiplied_by(matmul).warpgroup_wide:
+        return Reason("store.by_warp", instruction=matmul.instruction)
     if matmul.swap_ab and matmul.transposed:
         return Reason("store.pairs")
     if matmul.swap_ab and request.store != "tma" and not store.partial_sums:

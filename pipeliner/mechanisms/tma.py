@@ -120,8 +120,6 @@ def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
     """The requirement of TMA that ``copy`` misses, with its numbers; None: none."""
     if not machine.has_tma:
         return Reason("box.machine", machine=machine.name, arch=machine.arch)
-    if not machine.wgmmas:
-        return Reason("box.unused", machine=machine.name, arch=machine.arch)
     if copy.bound:
         return Reason("box.bound")
     if not copy.dst_scope.startswith("shared"):

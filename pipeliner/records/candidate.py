@@ -14,8 +14,6 @@ from ..machine import Machine, machine_for
 from ..plan import KernelPlan
 from ..plan.request import Request
 from ..schedules import (
-    Attention,
-    AttentionTile,
     Conv,
     ConvInputGrad,
     ConvTile,
@@ -40,12 +38,10 @@ from .functions import AnyWorkload, FunctionWorkload, Knobs, is_function
 NOTHING_ASKED: Final = Request()
 
 _WORKLOADS: Final = {
-    kind.__name__: kind
-    for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad, Attention)
+    kind.__name__: kind for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad)
 }
 _TILES: Final = {
-    kind.__name__: kind
-    for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, AttentionTile, Knobs)
+    kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, Knobs)
 }
 _KIND: Final = "kind"
 
@@ -69,7 +65,7 @@ class Candidate:
 
     def plan(self, spec: Spec, machine: Machine) -> KernelPlan:
         """What the model makes of it, no kernel being made; PipelinerError where it is refused."""
-        assert isinstance(self.tile, (GemmTile, AttentionTile))
+        assert isinstance(self.tile, GemmTile)
         return choose(kernel_info(spec, self.tile), machine, self.request)
 
     @property

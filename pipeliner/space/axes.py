@@ -31,8 +31,10 @@ CP_ASYNC_MARGIN: Final = constant(
     "CP_ASYNC_MARGIN",
     0.05,
     "1",
-    "relative time by which cp.async by the math warps must be predicted to be faster than TMA",
-    formula="cp.async where us < us by TMA * (1 - CP_ASYNC_MARGIN)",
+    "relative time by which cp.async by the math warps must be predicted to be faster than TMA for "
+    "wgmma, and TMA than cp.async for mma.sync",
+    formula="cp.async where us < us by TMA * (1 - CP_ASYNC_MARGIN), for wgmma; the other way round "
+    "for mma.sync",
     source=fitted(
         "H100 log, 88 tiles measured both ways",
         "14 are so chosen and take 0.88 of the time by TMA as a mean, 1.19 at most; with no "

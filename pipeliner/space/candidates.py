@@ -20,6 +20,7 @@ from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..mechanisms.ping_pong import why_cooperative
 from ..mechanisms.pinned import kind
+from ..mechanisms.roles import by_warpgroup
 from ..mechanisms.table import PRODUCED
 from ..plan import Consumers, KernelPlan, StoreMechanism
 from ..plan.request import INSTRUCTIONS, MECHANISMS, Request
@@ -151,11 +152,14 @@ class PlanSpace:
     def compared(self) -> Iterator[PlanCandidate]:
         """The candidates that are compared by time, and beside them what is ruled out by default.
 
-        wgmma multiplies, copied for by TMA, or by cp.async of the math warps, or something else.
+        wgmma multiplies, copied for by TMA, or by cp.async of the math warps, or something else,
+        which on GPUs without wgmma TMA may copy for too.
         """
         own = Combination.of(self.request)
         if not wgmma_is_open(self.info, self.machine, self.request):
-            yield from self._with_roles(own, "compared")
+            found = list(self._with_roles(own, "compared"))
+            yield from found
+            yield from self._by_producer_warp(found[0])
             return
         wide = replace(own, instruction="wgmma")
         if self._needs_wgmma():
@@ -187,6 +191,8 @@ class PlanSpace:
         yield plain
         if not plain.is_possible or not plain.plan.roles:
             return
+        if not by_warpgroup(plain.plan.matmuls):
+            return
         sizes = list(worthwhile_clusters(self.info)) if decided.cluster == "auto" else []
         for size in sizes:
             yield self._candidate(replace(decided, cluster=size), tier, said)
@@ -215,6 +221,18 @@ class PlanSpace:
             yield self._candidate(decided, "asked", Reason("choice.persistent"))
         else:
             yield self._candidate(decided, "compared")
+
+    def _by_producer_warp(self, first: PlanCandidate) -> Iterator[PlanCandidate]:
+        """mma.sync that a producer warp copies for by TMA, where the GPU has no wgmma.
+
+        Of GPUs that have it nothing is asked here: what mma.sync is for there was measured with
+        cp.async. A depth that is asked for is compared with other depths by the same mechanism.
+        """
+        asked = (*self._asked_of_roles(), self.request.depth)
+        if self.machine.wgmmas or not self.machine.has_tma or asked != ("auto",) * len(asked):
+            return
+        if first.us and first.mechanisms == {"cp_async"} and first.family == "mma":
+            yield self._candidate(replace(first.decided, mechanism="tma"), "compared")
 
     def _asked_of_roles(self) -> tuple[object, ...]:
         asked = self.request

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..machine.constant import constant, measured
+from ..mechanisms.roles import by_warpgroup
 from ..plan import Consumers, KernelPlan, Mechanism, StoreMechanism
 from ..plan.request import Instruction
 from .axes import copies_of
@@ -36,14 +37,15 @@ USUAL_DEPTH: Final = constant(
 def neighbours(ranking: Ranking, candidate: PlanCandidate) -> list[AxisValues]:
     """What may be asked for in the place of what ``candidate`` of ``ranking`` has."""
     plan = candidate.plan
+    wide = bool(plan.roles) and by_warpgroup(plan.matmuls)
     persistent = any(loop.outer != 1 for loop in ranking.info.loops)
     return [
         ("depth", _depths(candidate)),
         ("mechanism", _mechanisms(plan, ranking.machine)),
         ("store", _stores(plan)),
-        ("cluster", _clusters(ranking) if plan.roles else ()),
+        ("cluster", _clusters(ranking) if wide else ()),
         ("roles", (0,) if plan.roles else ()),
-        ("consumers", _consumers(plan) if persistent else ()),
+        ("consumers", _consumers(plan) if persistent and wide else ()),
     ]
 
 
@@ -79,7 +81,11 @@ def _mechanisms(plan: KernelPlan, machine: Machine) -> tuple[Mechanism, ...]:
     """The copy mechanisms that may fill the rings of ``plan`` ahead of time."""
     if any(multiplied_by(one).warpgroup_wide for one in plan.matmuls):
         return ("tma", "cp_async")
-    return ("cp_async", "register") if machine.has_cp_async else ("register",)
+    without_tma: tuple[Mechanism, ...] = ("register",)
+    if machine.has_cp_async:
+        without_tma = ("cp_async", "register")
+    matrices = any(multiplied_by(one).operands == "ldmatrix" for one in plan.matmuls)
+    return (*without_tma, "tma") if machine.has_tma and matrices else without_tma
 
 
 def _stores(plan: KernelPlan) -> tuple[StoreMechanism, ...]:
@@ -93,7 +99,5 @@ def _clusters(ranking: Ranking) -> list[int]:
 
 
 def _consumers(plan: KernelPlan) -> tuple[Consumers, ...]:
-    """The other way to share tiles, in a warp-specialised kernel."""
-    if not plan.roles:
-        return ()
+    """The other way to share tiles, in a kernel whose consumers are warpgroups."""
     return ("cooperative",) if plan.ping_pong_groups > 1 else ("ping-pong",)

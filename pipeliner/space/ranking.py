@@ -31,6 +31,7 @@ from .axes import (
 from .candidates import PlanCandidate, PlanSpace
 
 BY_MATH_WARPS: Final = "cp.async by the math warps"
+BY_PRODUCER: Final = "TMA by a producer warp"
 PING_PONG: Final = "ping-pong"
 WGMMA: Final = "wgmma"
 
@@ -172,7 +173,9 @@ class Ranking:
         """How cp.async by the math warps compares with TMA by a producer warp."""
         if self.request.mechanism != "auto":
             return None
-        return self._compared(one, MECHANISM, "cp_async", BY_MATH_WARPS, "TMA by a producer warp")
+        if not self.machine.wgmmas:
+            return self._compared(one, MECHANISM, "tma", BY_PRODUCER, BY_MATH_WARPS)
+        return self._compared(one, MECHANISM, "cp_async", BY_MATH_WARPS, BY_PRODUCER)
 
     def _of_instruction(self, one: PlanCandidate) -> Reason | None:
         """How wgmma compares with what needs no warpgroups."""

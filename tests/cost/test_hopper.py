@@ -234,10 +234,16 @@ def test_a_short_loop_has_mbarriers_too():
         ),
         (Request(roles=2), {"m": 32, "n": 32}, "mapping.roles", {"groups": 2}),
         (
-            Request(mechanism="tma"),
+            Request(mechanism="tma", instruction="simt"),
             {"m": 32, "n": 32},
             "mechanism.refused",
-            {"mechanism": "tma", "why": Reason("mechanism.no_wgmma")},
+            {"mechanism": "tma", "why": Reason("mechanism.by_vectors", op="C_update")},
+        ),
+        (
+            Request(mechanism="tma", instruction="mma", roles=0),
+            {},
+            "mechanism.refused",
+            {"mechanism": "tma", "why": Reason("mechanism.no_producer")},
         ),
         (
             Request(instruction="wgmma", epilogue="peeled"),

@@ -32,10 +32,12 @@ def scheduled(gemm: Gemm, tile: GemmTile, func: Any = None) -> Any:
     return function
 
 
-def mapped(gemm: Gemm, tile: GemmTile, request: Request | None = None) -> tuple[Any, KernelPlan]:
+def mapped(
+    gemm: Gemm, tile: GemmTile, request: Request | None = None, target: Any = TARGET
+) -> tuple[Any, KernelPlan]:
     """A GEMM after recognition, mapping and copies; nothing pipelined, no barrier."""
     func, kernel = recognise(prepared(scheduled(gemm, tile)))
-    plan = choose(kernel.info, machine_for(TARGET), request or Request())
+    plan = choose(kernel.info, machine_for(target), request or Request())
     return lower_copies(map_tiles(func, kernel, plan), plan), plan
 
 

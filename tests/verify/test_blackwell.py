@@ -1,4 +1,4 @@
-"""sm_100 and sm_120: cp.async and mma.sync, right in the emulator, compiled by nvcc."""
+"""sm_100 and sm_120: mma.sync with TMA or cp.async, right in the emulator, compiled by nvcc."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from pipeliner.schedules import (
     schedule_conv,
     schedule_gemm,
 )
+from pipeliner.space.ranking import BY_PRODUCER
 from pipeliner.verification.verdict import verify_workload
-from tests.refusals import gives, refused, says
+from tests.refusals import gives, refused, says, the
 
 every_gpu = pytest.mark.parametrize("gpu", ["b200", "rtx5090"])
 
@@ -36,16 +37,37 @@ def filtered(gpu: str) -> Kernel:
 
 
 @every_gpu
-def test_the_model_takes_cp_async_and_mma_and_says_what_is_not_used(gpu: str) -> None:
+def test_the_model_takes_tma_and_mma_and_says_what_is_not_used(gpu: str) -> None:
     big = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 128, 32))
     plan = pipeliner.plan_of(pipeliner.pipeline(big, gpu))
     assert plan.matmuls[0].instruction == "mma.m16n8k16.f16.f32"
-    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
-    assert plan.pipelined
+    assert {copy.mechanism for copy in plan.copies} == {"tma"}
     assert plan.loops[0].rings[0].depth > 1
-    assert not plan.roles
-    code = {"b200": "mapping.unused_tcgen05", "rtx5090": "mapping.unused_tma"}[gpu]
+    assert [role.threads for role in plan.roles] == [128, 32]
+    taken = the("choice.taken", plan.reasons)
+    assert taken["what"] == BY_PRODUCER
+    assert the("choice.times", [taken])["us"] == plan.predicted_us
+    code = {"b200": "mapping.unused_tcgen05", "rtx5090": "mapping.no_warpgroups"}[gpu]
     assert gives(plan.matmuls[0].reason, code, arch=plan.target)
+
+
+@every_gpu
+def test_the_next_best_is_cp_async(gpu: str) -> None:
+    func = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 128, 32))
+    asked = pipeliner.plan_of(pipeliner.pipeline(func, gpu, mechanism="cp_async"))
+    assert not asked.roles
+    times = the("choice.times", pipeliner.plan_of(pipeliner.pipeline(func, gpu)).reasons)
+    assert times["other_us"] == asked.predicted_us
+
+
+@every_gpu
+def test_a_tensor_that_is_no_box_is_copied_by_cp_async(gpu: str) -> None:
+    rows_of_half_units = Gemm(64, 64, 100)  # of 200 bytes, where a stride is a multiple of 16
+    plan = product(rows_of_half_units, gpu).plan
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    why = the("choice.not_taken", plan.reasons)
+    assert why["what"] == BY_PRODUCER
+    assert the("box.stride", [why])["stride"] == 200
 
 
 def test_the_reason_is_of_gpus_alone_that_have_more() -> None:
@@ -55,20 +77,13 @@ def test_the_reason_is_of_gpus_alone_that_have_more() -> None:
         )
         reason = pipeliner.plan_of(func).matmuls[0].reason
         assert not says("mapping.unused_tcgen05", [reason])
-        assert not says("mapping.unused_tma", [reason])
+        assert not says("mapping.no_warpgroups", [reason])
 
 
 @every_gpu
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [({"instruction": "wgmma"}, "wgmma.machine"), ({"mechanism": "tma"}, "box.unused")],
-    ids=["wgmma", "tma"],
-)
-def test_what_no_plan_uses_there_is_refused_in_a_line(
-    gpu: str, asked: dict[str, str], code: str
-) -> None:
-    with refused(code, TargetError) as caught:
-        pipeliner.pipeline(schedule_gemm(SMALL, GemmTile(64, 64, 32)), gpu, **asked)
+def test_what_is_not_there_is_refused_in_a_line(gpu: str) -> None:
+    with refused("wgmma.machine", TargetError) as caught:
+        pipeliner.pipeline(schedule_gemm(SMALL, GemmTile(64, 64, 32)), gpu, instruction="wgmma")
     assert "\n" not in str(caught.value)
 
 
@@ -98,7 +113,7 @@ def test_a_convolution_is_right(gpu: str) -> None:
 def test_nvcc_compiles_a_product_for_it(gpu: str) -> None:
     sass = product(SMALL, gpu).sass
     assert re.search(r"\bHMMA\.16816\.F32\b", sass)
-    assert re.search(r"\bLDGSTS\b", sass)
+    assert re.search(r"\b(LDGSTS|UTMALDG)\b", sass)
 
 
 @every_gpu

@@ -49,6 +49,9 @@ SENTENCES: Final = {
         "{groups:count warpgroup} for the arithmetic: {registers} registers a thread after "
         "{launched} at launch, with what the producer gives up"
     ),
+    "consumers.warps": (
+        "cooperative: {warps:count warp} for the arithmetic, with the registers of the launch"
+    ),
     "consumers.ping_pong": (
         "ping-pong: {groups} groups of {each:count warpgroup} alternate on whole tiles, one stores "
         "while the other multiplies"
@@ -58,11 +61,13 @@ SENTENCES: Final = {
     "producer.one_thread": (
         "one thread issues every copy; registers are given up by whole warpgroups"
     ),
+    "producer.one_warp": "one thread of a warp issues every copy",
     "producer.epilogue": (
         "cannot give loop '{loop}' a {epilogue} epilogue: its producer warp runs ahead by itself, "
         "nothing is left to drain"
     ),
     "ping_pong.no_producer": "no producer warp copies for them by TMA",
+    "ping_pong.by_warp": "only groups of warpgroups ping-pong, {warps:count warp} multiply",
     "ping_pong.one_tile": "a CTA has one tile, only a persistent kernel has several",
     "ping_pong.loops": (
         "the kernel is not one loop over tiles, each of which runs {loops:quoted} once"
@@ -90,6 +95,7 @@ SENTENCES: Final = {
         "a slot is released one step late, when its arithmetic is done and the next step's runs: "
         "{arrival}"
     ),
+    "release.fragments": "a slot is released once its fragments are in registers: {arrival}",
     "release.by_warp": "one arrival a warp, behind a fence: its lanes read the slot",
     "release.by_warpgroup": "one arrival a warpgroup",
     # Clusters and launches

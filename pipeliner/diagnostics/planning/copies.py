@@ -27,7 +27,6 @@ SENTENCES: Final = {
     ),
     # Copies that a producer warp issues
     "producer.no_copy": "it is no copy of a box",
-    "producer.no_reader": "no wgmma reads it",
     "producer.no_mbarriers": "it has no pair of mbarriers",
     "producer.fence": "the kernel {fence}, which a producer warp would not",
     "producer.filled_twice": "'{other}' fills '{buffer}' too",

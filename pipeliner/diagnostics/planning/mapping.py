@@ -33,8 +33,13 @@ SENTENCES: Final = {
         "{machine} runs it at {ops} operations a cycle and SM, against {fma} of the FMA pipe; warp "
         "tile {tile:by} takes about {registers} of {most} registers"
     ),
-    "mapping.unused_tcgen05": "{why}; {arch} has no wgmma, its tcgen05 and its TMA are not used",
-    "mapping.unused_tma": "{why}; {arch} has neither wgmma nor tcgen05, its TMA is not used",
+    "mapping.unused_tcgen05": (
+        "{why}; {arch} has no wgmma, which is of sm_90a alone, and no plan uses its tcgen05"
+    ),
+    "mapping.no_warpgroups": (
+        "{why}; {arch} has neither wgmma, which is of sm_90a alone, nor tcgen05, which is of "
+        "sm_100 to sm_110"
+    ),
     "mapping.simt": (
         "a thread owns {tile:by}: {macs} multiply-adds for {operands} operands, about {registers} "
         "of {most} registers"

@@ -12,7 +12,15 @@ SENTENCES: Final = {
     ),
     "mechanism.not_asked": "not asked for",
     "mechanism.into_registers": "a load into registers is early enough by itself",
-    "mechanism.no_wgmma": "only wgmma reads what it copies, ask for that too",
+    "mechanism.no_reader": "only wgmma and mma.sync read what it copies, neither reads this tile",
+    "mechanism.by_words": (
+        "'{op}' reads it in words, in whose pattern its swizzle has bank conflicts: ldmatrix "
+        "transposes elements of 2 bytes, these have {nbytes}"
+    ),
+    "mechanism.by_vectors": (
+        "threads of '{op}' read vectors, in whose pattern its swizzle has bank conflicts: only "
+        "wgmma and ldmatrix read 8 rows of 16 bytes"
+    ),
     "mechanism.read_by_wgmma": "wgmma reads what is copied for it",
     "mechanism.no_producer": "a producer warp must issue it, none is asked for",
     "mechanism.asynchronous": "asynchronous, past the registers",
@@ -71,7 +79,6 @@ SENTENCES: Final = {
     "box.window": "its pixels are boxes in all their dimensions; no other thread computes where",
     "box.im2col": "its pixels are gathered in im2col mode; no other thread computes where",
     "box.machine": "it needs sm_90, {machine} is {arch}",
-    "box.unused": "the TMA of {machine} is not used: it is for wgmma, which {arch} does not have",
     "box.bound": "its threads are bound, one thread would have to make it",
     "box.scope": "it writes shared memory, '{buffer}' is in {scope}",
     "box.dtype": "it does not know elements of {dtype}",
@@ -103,6 +110,7 @@ SENTENCES: Final = {
     "box.large": "a box has at most {most} {unit} in a dimension, '{buffer}' {extent}",
     # Stores
     "store.no_tile": "cannot store '{kernel}' by tma: it stores no accumulator's tile",
+    "store.by_warp": "a warpgroup fills its boxes, {instruction} is a warp's",
     "store.direct": "from registers, not by TMA: {why}",
     "store.boxes": "{boxes:count box} a warpgroup, written while it computes on",
     "store.boxes_added": "{boxes:count box} a warpgroup, added while it computes on",

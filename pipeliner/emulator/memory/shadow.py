@@ -23,7 +23,8 @@ them (PTX ISA, memory consistency model, "proxy-preserved base causality order")
 
 The second line is the strict one. CUTLASS keeps it too: the epilogue of its Hopper kernels fences
 between its reads of a tile and the release of the tile to TMA, as it does before every TMA store.
-Kernels of the passes never need it, as their rings for TMA are read by wgmma alone.
+Kernels of the passes need it where lanes read a ring that TMA fills: mma.sync, and wgmma with an
+operand in registers.
 """
 
 from __future__ import annotations
