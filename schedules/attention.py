@@ -55,9 +55,25 @@ def schedule_attention(attention: Attention, tile: AttentionTile) -> Any:
     return s_tir.Schedule(_function(attention, tile))
 
 
+def columns_of(attention: Attention) -> int:
+    """Columns of a tile of Q, K, V or O, those beyond the last of a head included."""
+    return -(-attention.dim // COLUMNS) * COLUMNS
+
+
+def steps_of(attention: Attention, tile: AttentionTile, at: Any) -> Any:
+    """Steps of tile ``at`` of queries, a number or an expression: as far as its last query sees."""
+    steps, tiles = -(-attention.keys // tile.n), -(-attention.queries // tile.m)
+    if not attention.causal:
+        return steps
+    sees = (at * tile.m + tile.m + tile.n - 1) // tile.n
+    if tiles * tile.m <= steps * tile.n:
+        return sees
+    return min(sees, steps) if isinstance(at, int) else tirx.min(sees, steps)
+
+
 def _function(what: Attention, tile: AttentionTile) -> Any:
-    m, n, dim = tile.m, tile.n, -(-what.dim // COLUMNS) * COLUMNS
-    tiles, steps = -(-what.queries // m), -(-what.keys // n)
+    m, n, dim = tile.m, tile.n, columns_of(what)
+    tiles = -(-what.queries // m)
     of_q, of_k, _, _ = what.shapes()
     kind, group = what.storage, what.group
     masked = what.causal or what.keys % n != 0
@@ -79,13 +95,6 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
     def tile_of(q: Any) -> Any:
         """The tile of queries that is computed as number ``q``: those that see most keys first."""
         return tiles - 1 - q if what.causal else q
-
-    def ends(q: Any) -> Any:
-        """Steps of tile ``q``: as far as its last query sees."""
-        if not what.causal:
-            return steps
-        sees = (tile_of(q) * m + m + n - 1) // n
-        return sees if tiles * m <= steps * n else tirx.min(sees, steps)
 
     def sees(query: Any, key: Any) -> Any:
         """Whether there is such a key, and the query sees it."""
@@ -121,7 +130,7 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                         for i in range(m):
                             with T.sblock("total_init"):
                                 total[i] = T.float32(0)
-                        for step in range(ends(x)):
+                        for step in range(steps_of(what, tile, tile_of(x))):
                             with T.sblock("step"):
                                 T.reads()
                                 T.writes()

@@ -15,10 +15,17 @@ from ..machine import Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
-from .closed_form import contraction_info
-from .tile_space import depthwise_tile, raster_group, tiles_of, tiles_tried, worthwhile_splits
-from .tiles import ConvTile, DepthwiseTile, GemmTile
-from .workloads import Contraction, Conv, Convolution, Gemm, Spec
+from .closed_form import attention_info, contraction_info
+from .tile_space import (
+    attention_tiles,
+    depthwise_tile,
+    raster_group,
+    tiles_of,
+    tiles_tried,
+    worthwhile_splits,
+)
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile
+from .workloads import Attention, Contraction, Conv, Convolution, Gemm, Spec
 
 SAME_TIME: Final = 0.005
 """Relative difference in time below which two tiles count as equally fast."""
@@ -52,12 +59,22 @@ def default_tile(
 
 @overload
 def default_tile(
+    workload: Attention,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
+    accumulate: AccumulateAsked = ...,
+) -> AttentionTile: ...
+
+
+@overload
+def default_tile(
     workload: Spec,
     machine: Machine,
     instruction: Instruction = ...,
     splits: int | None = ...,
     accumulate: AccumulateAsked = ...,
-) -> GemmTile | DepthwiseTile: ...
+) -> GemmTile | DepthwiseTile | AttentionTile: ...
 
 
 def default_tile(
@@ -66,7 +83,7 @@ def default_tile(
     instruction: Instruction = "auto",
     splits: int | None = None,
     accumulate: AccumulateAsked = "auto",
-) -> GemmTile | DepthwiseTile:
+) -> GemmTile | DepthwiseTile | AttentionTile:
     """The tile with the least predicted time on ``machine``.
 
     ``instruction``: what is to multiply it. ``splits``: of the reduction (split-K); None: more than
@@ -75,9 +92,13 @@ def default_tile(
     convolution with channels innermost gets a tile that is no matmul's. Raises WorkloadError when
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
-    if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
-        if splits not in (None, 1):
-            raise WorkloadError("split.no_matmul", workload=workload.name)
+    depthwise = isinstance(workload, Conv) and workload.depthwise and workload.channels_last
+    if splits not in (None, 1) and (depthwise or isinstance(workload, Attention)):
+        raise WorkloadError("split.no_matmul", workload=workload.name)
+    if isinstance(workload, Attention):
+        times = compare_attention(workload, machine, instruction, accumulate)
+        return min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
+    if isinstance(workload, Conv) and depthwise:
         return depthwise_tile(workload)
     found = compare_tiles(workload, machine, instruction, splits, accumulate, within=WORTH_A_PLAN)
     best = found.best
@@ -160,8 +181,37 @@ class ComparedTiles:
         return Reason("tile.same_time", other=other, us=fastest.us, percent=SAME_TIME)
 
 
+def compare_attention(
+    workload: Attention,
+    machine: Machine,
+    instruction: Instruction = "auto",
+    accumulate: AccumulateAsked = "auto",
+) -> dict[AttentionTile, float]:
+    """The predicted time of each tile of attention that ``default_tile`` chooses from.
+
+    Raises what ``default_tile`` raises.
+    """
+    request = Request(instruction=instruction, accumulate=accumulate)
+    found: dict[AttentionTile, float] = {}
+    failed: PipelinerError | None = None
+    for tile in attention_tiles(workload, machine):
+        try:
+            plan = Ranking(attention_info(workload, tile), machine, request).best().plan
+        except PipelinerError as err:  # what is demanded does not fit this tile
+            failed = err
+            continue
+        if plan.matmuls and plan.predicted_us > 0.0:
+            found[tile] = plan.predicted_us
+    if found:
+        return found
+    if failed is not None and instruction != "auto":
+        raise failed
+    reason = Reason("tile.no_plan") if failed is None else failed.reason
+    raise WorkloadError("tile.none", workload=workload.name, machine=machine.name, why=reason)
+
+
 def compare_tiles(
-    workload: Spec,
+    workload: Gemm | Convolution,
     machine: Machine,
     instruction: Instruction = "auto",
     splits: int | None = None,

@@ -11,13 +11,23 @@ from typing import Final
 
 from tvm.ir import Var
 
+from ..errors import WorkloadError
 from ..instructions.dtypes import element_bytes
 from ..mechanisms.tma import MAX_BOX, window_extents
 from ..passes.ir.linear import affine
 from ..space.axes import AUTOMATIC_CLUSTERS
-from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
+from ..values.facts import (
+    CopyInfo,
+    KernelInfo,
+    LoopInfo,
+    MatmulInfo,
+    StatementInfo,
+    StoreInfo,
+    TmaView,
+)
+from .attention import columns_of, steps_of
 from .names import blockized, cached, fused, merged, padded, tiles_of, updating
-from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
+from .tiles import AttentionTile, ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info
 from .workloads import (
     GROUP,
@@ -25,6 +35,7 @@ from .workloads import (
     PARTS,
     PIXELS,
     STORE,
+    Attention,
     Contraction,
     Gemm,
     Operand,
@@ -46,8 +57,15 @@ TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
 
 
-def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
-    """What recognition will find in ``workload`` as scheduled with ``tile``, in closed form."""
+def kernel_info(workload: Spec, tile: GemmTile | AttentionTile) -> KernelInfo:
+    """What recognition will find in ``workload`` as scheduled with ``tile``, in closed form.
+
+    WorkloadError: the tile is another kind's.
+    """
+    if isinstance(workload, Attention) and isinstance(tile, AttentionTile):
+        return attention_info(workload, tile)
+    if isinstance(workload, Attention) or isinstance(tile, AttentionTile):
+        raise WorkloadError("tile.kind", workload=workload.name, kind=type(tile).__name__)
     if isinstance(workload, Gemm):
         return contraction_info(workload.contraction(), tile)
     form = tile if isinstance(tile, ConvTile) else ConvTile(tile.m, tile.n, tile.k)
@@ -124,6 +142,95 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
         stores=(_store_info(what, sums[0], tile),),
         kernels=1 if what.whole is None else 2,
+    )
+
+
+def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
+    """``kernel_info`` of attention; the steps of a causal one are those of its average tile."""
+    m, n, dim, size = tile.m, tile.n, columns_of(what), element_bytes(what.storage)
+    of_q, of_k, _, _ = what.shapes()
+    k, v = (
+        CopyInfo(
+            op=f"{name}_shared",
+            src=name,
+            dst=f"{name}_shared",
+            dst_scope="shared",
+            dtype=what.storage,
+            shape=(n, dim),
+            src_dims=(None, None, 0, 1),
+            src_strides=_row_major(of_k),
+            aligned=_power_of_two(what.dim),
+            masked=what.keys % n != 0 or dim != what.dim,
+            bound=False,
+            src_bytes=math.prod(of_k) * size,
+        )
+        for name in "KV"
+    )
+    scores, acc = (
+        MatmulInfo(
+            op=name, acc=name, a=a, b=b.dst, m=m, n=columns, k=depth, a_dtype=what.storage,
+            b_dtype=what.storage, acc_dtype=what.accumulator, a_k_major=True,
+            b_k_major=name == "scores", k_last=depth,
+        )
+        for name, a, b, columns, depth in (
+            ("scores", "Q_shared", k, n, dim),
+            ("acc", "weights", v, dim, n),
+        )
+    )  # fmt: skip
+
+    def statement(name: str, count: int = 0, flops: int = 0, exps: int = 0) -> StatementInfo:
+        return StatementInfo(
+            op=name,
+            kind="compute",
+            flops=count * flops,
+            transcendentals=count * exps,
+            bound=False,
+            loads=False,
+        )
+
+    masked = [statement("mask")] if what.causal or what.keys % n else []
+    every = [steps_of(what, tile, at) for at in range(-(-what.queries // m))]
+    steps = round(sum(every) / len(every))
+    loop = LoopInfo(
+        name="step",
+        trip=steps,
+        trip_text=str(steps),
+        ops=(
+            k,
+            v,
+            statement("scores_init"),
+            scores,
+            *masked,
+            statement("before"),
+            statement("largest", m * n, 1),
+            statement("exp", m * n, 3, 1),
+            statement("total_scale", m, 3, 1),
+            statement("total", m * n, 1),
+            statement("acc_scale", m * dim, 3, 1),
+            statement("weights"),
+            acc,
+        ),
+        rings=(
+            (k.dst, "shared", n * dim * size),
+            (v.dst, "shared", n * dim * size),
+            ("scores", "local", m * n * element_bytes(what.accumulator)),
+            ("weights", "local", m * n * size),
+            ("before", "local", m * element_bytes(what.accumulator)),
+        ),
+    )
+    rows = m * element_bytes(what.accumulator)
+    return KernelInfo(
+        name=what.name,
+        grid=(what.batch, what.heads, len(every)),
+        threads=0,
+        loops=(loop,),
+        accumulators=(
+            ("Q_shared", "shared", m * dim * size),
+            ("acc", "local", rows * dim),
+            ("largest", "local", rows),
+            ("total", "local", rows),
+        ),
+        stores=(StoreInfo("Out", "acc", "Out", what.out, _row_major(of_q)),),
     )
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import WorkloadError
+from .attention import schedule_attention
 from .conv import schedule_conv
 from .gemm import schedule_gemm
 from .naive import schedule_naive
-from .tiles import ConvTile, DepthwiseTile, GemmTile, NaiveTile, Tile
-from .workloads import Gemm, Spec
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile, Tile
+from .workloads import Attention, Gemm, Spec
 
 
 def scheduled(spec: Spec, tile: Tile) -> Any:
     """The workload as ``tile`` cuts it; WorkloadError: the tile is another kind's."""
+    if isinstance(spec, Attention) and isinstance(tile, AttentionTile):
+        return schedule_attention(spec, tile)
     if isinstance(spec, Gemm) and isinstance(tile, NaiveTile):
         return schedule_naive(spec, tile)
     if isinstance(spec, Gemm) and type(tile) is GemmTile:
         return schedule_gemm(spec, tile)
-    if not isinstance(spec, Gemm) and isinstance(tile, (ConvTile, DepthwiseTile)):
+    if not isinstance(spec, (Gemm, Attention)) and isinstance(tile, (ConvTile, DepthwiseTile)):
         return schedule_conv(spec, tile)
     raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)

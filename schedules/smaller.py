@@ -15,9 +15,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import PipelinerError
-from .tiles import ConvTile, DepthwiseTile, GemmTile, NaiveTile, Tile, divisor, is_ragged
+from .attention import steps_of
+from .tiles import (
+    AttentionTile,
+    ConvTile,
+    DepthwiseTile,
+    GemmTile,
+    NaiveTile,
+    Tile,
+    divisor,
+    is_ragged,
+)
 from .total import sum_info
 from .workloads import (
+    Attention,
     Contraction,
     Conv,
     ConvInputGrad,
@@ -99,6 +110,8 @@ def _is_alike(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> bool:
             return _threads_alike(small, spec, tile)
         if isinstance(tile, NaiveTile):
             return _naive_alike(small, spec, tile, needs)
+        if isinstance(tile, AttentionTile):
+            return _attention_alike(small, spec, tile, needs)
         return _tiles_alike(_Cut.of(small, tile), _Cut.of(spec, tile), needs)
     except PipelinerError:  # such as an image that the kernel does not fit in
         return False
@@ -116,6 +129,7 @@ class _Cut:
 
     @staticmethod
     def of(spec: Spec, tile: GemmTile) -> _Cut:
+        assert not isinstance(spec, Attention)
         if isinstance(spec, Gemm) or not isinstance(tile, ConvTile):
             what = spec.contraction()
         else:
@@ -226,10 +240,28 @@ def _naive_alike(small: Spec, spec: Spec, tile: NaiveTile, needs: Needs) -> bool
     return small.k >= min(needs.steps, spec.k) and (small.batch or 1) >= min(BATCH, spec.batch or 1)
 
 
+def _attention_alike(small: Spec, spec: Spec, tile: AttentionTile, needs: Needs) -> bool:
+    """Tiles, steps of the longest tile, edges, and whether it is the keys that end its steps."""
+    assert isinstance(small, Attention)
+    assert isinstance(spec, Attention)
+    tiles = [-(-one.queries // tile.m) for one in (small, spec)]
+    steps = [steps_of(one, tile, count - 1) for one, count in zip((small, spec), tiles)]
+    by_keys = [
+        count * tile.m > -(-one.keys // tile.n) * tile.n for one, count in zip((small, spec), tiles)
+    ]
+    edges = [(one.queries % tile.m, one.keys % tile.n) for one in (small, spec)]
+    heads = [one.batch * one.heads // one.group for one in (small, spec)]
+    enough = tiles[0] >= min(TILES, tiles[1]) and steps[0] >= min(needs.steps, steps[1])
+    same = edges[0] == edges[1] and (not spec.causal or by_keys[0] == by_keys[1])
+    return enough and same and heads[0] >= min(BATCH, heads[1])
+
+
 def _axes(spec: Spec) -> list[_Axis]:
     """The extents that may shrink, those first that leave most as it is."""
     if isinstance(spec, Gemm):
         return _gemm_axes(spec)
+    if isinstance(spec, Attention):
+        return _attention_axes(spec)
     if isinstance(spec, Conv):
         return _conv_axes(spec, lambda whole, forward: forward, spec)
     forward = spec.forward
@@ -254,6 +286,37 @@ def _gemm_axes(gemm: Gemm) -> list[_Axis]:
 
     sides = [part for name in "mnk" for part in axis(name, _side(name, 1))]
     return [*axis("batch", _always(1)), *sides]
+
+
+def _attention_axes(attention: Attention) -> list[_Axis]:
+    """Batches and heads, then keys and queries; a causal one may need as many of them."""
+
+    def with_heads(made: Any, heads: int) -> Spec:
+        return replace(attention_of(made), heads=heads, kv_heads=heads // attention.group)
+
+    def attention_of(made: Any) -> Attention:
+        assert isinstance(made, Attention)
+        return made
+
+    def with_both(made: Any, keys: int) -> Spec:
+        return replace(attention_of(made), keys=keys, queries=keys)
+
+    def axis(name: str) -> _Axis:
+        side = {"queries": "m", "keys": "n"}.get(name, "")
+        step = _side(side, 1) if side else _always(1)
+        return _Axis(getattr(attention, name), step, lambda made, v: replace(made, **{name: v}))
+
+    square = attention.queries == attention.keys
+    both = _Axis(attention.keys, _both_sides, with_both)
+    tokens = [both] if square else [axis("keys"), axis("queries")]
+    heads = _Axis(attention.heads, _always(attention.group), with_heads)
+    return [axis("batch"), heads, *tokens]
+
+
+def _both_sides(tile: Tile) -> int:
+    """What leaves the last tile of queries and that of keys as they were."""
+    assert isinstance(tile, AttentionTile)
+    return math.lcm(tile.m, tile.n)
 
 
 def _conv_axes(conv: Conv, whole: Callable[[Any, Conv], Spec], spec: Spec) -> list[_Axis]:

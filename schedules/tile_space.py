@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ..errors import WorkloadError
 from ..instructions import warpgroup_tiles
 from ..instructions.dtypes import element_bytes
 from ..instructions.table import multiplied_by
@@ -22,9 +23,10 @@ from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
 from .closed_form import copy_info, storage_bytes, typical
-from .tiles import ConvTile, DepthwiseTile, GemmTile, divisor
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, divisor
 from .workloads import (
     MAX_SPLITS,
+    Attention,
     Contraction,
     Conv,
     Convolution,
@@ -71,12 +73,24 @@ DEPTHWISE: Final = ((1, 2, 4, 8), (1, 2, 4, 8), (64, 128, 256))
 LEAST_STEPS: Final = 4
 """Fewest steps of a split: with fewer, a CTA only fills and drains its rings."""
 
+QUERIES: Final = (64, 128, 192)
+"""Queries of a tile of attention to compare: one to three warpgroups of 64 rows."""
+
+KEYS: Final = tuple(range(64, 177, 16))
+"""Keys of a step to compare; the scores of 64 queries and 176 keys are 88 registers a thread."""
+
+FEWEST_KEYS: Final = 16
+"""What keys of a step are multiples of."""
+
 GROUPS: Final = (1, 4, 8, 16, 32)
 SPLITS: Final = (1, 2, 3, 4, 6, 8)
 
 
 def tiles_tried(
-    workload: Spec, machine: Machine, instruction: Instruction, accumulate: AccumulateAsked
+    workload: Gemm | Convolution,
+    machine: Machine,
+    instruction: Instruction,
+    accumulate: AccumulateAsked,
 ) -> Iterator[tuple[Contraction, GemmTile, Request]]:
     """The tiles to compare, and what is asked of each."""
     wide = warpgroup_tiles.are_compared(machine, instruction)
@@ -89,6 +103,22 @@ def tiles_tried(
         return
     found = _boxed(workload, machine) if isinstance(workload, Gemm) else _images(workload, machine)
     yield from ((what, tile, by_warpgroup) for what, tile in found)
+
+
+def attention_tiles(attention: Attention, machine: Machine) -> list[AttentionTile]:
+    """The tiles of attention to compare: those of which Q, K and V fit into shared memory once.
+
+    No tile but the smallest is larger than all queries or all keys.
+    """
+    row = element_bytes(attention.storage) * attention.dim
+    keys = -(-attention.keys // FEWEST_KEYS) * FEWEST_KEYS
+    queries = [m for m in QUERIES if m < attention.queries + QUERIES[0]]
+    steps = [n for n in KEYS if n <= keys] or [keys]
+    return [
+        AttentionTile(m, n)
+        for m, n in itertools.product(queries, steps)
+        if (m + 2 * n) * row <= machine.smem_per_cta
+    ]
 
 
 def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
@@ -149,7 +179,7 @@ def depthwise_tile(conv: Conv) -> DepthwiseTile:
     return DepthwiseTile(math.gcd(conv.pixels, DEPTHWISE_PIXELS), math.gcd(conv.k, widest))
 
 
-def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
+def _candidates(workload: Gemm | Convolution) -> Iterator[tuple[Contraction, GemmTile]]:
     """Tiles no larger than the padded problem, in every direction, of each form of it."""
     if isinstance(workload, Gemm):
         what = workload.contraction()
@@ -216,9 +246,11 @@ def raster_group(tile: GemmTile, machine: Machine, tiles: int | None = None) -> 
 
 
 def contraction_of(spec: Spec, tile: GemmTile) -> Contraction:
-    """``spec`` as the matmul that ``tile`` cuts."""
+    """``spec`` as the matmul that ``tile`` cuts; WorkloadError: it is none."""
     if isinstance(spec, Gemm):
         return spec.contraction()
+    if isinstance(spec, Attention):
+        raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)
     assert isinstance(tile, ConvTile)
     return tile.contraction(spec)
 

@@ -108,7 +108,7 @@ class AttentionTile:
         _check_sizes(self, "m", "n")
 
 
-Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile"
+Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile | AttentionTile"
 """The tile of any schedule; a ConvTile is a GemmTile."""
 
 

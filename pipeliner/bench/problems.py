@@ -20,6 +20,7 @@ from ..records.candidate import Candidate
 from ..records.functions import AnyWorkload
 from ..records.record import OURS
 from ..schedules import (
+    AttentionTile,
     DepthwiseTile,
     GatedGemm,
     Gemm,
@@ -208,7 +209,7 @@ def describe(kernel: Kernel) -> str:
 def _tile_title(tile: Tile) -> str:
     if isinstance(tile, DepthwiseTile):
         return f"{tile.pixels} pixels of {tile.vector} channels a thread"
-    if isinstance(tile, NaiveTile):
+    if isinstance(tile, (NaiveTile, AttentionTile)):
         return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
     return f"{tile.m}x{tile.n}x{tile.k}{parts}"

@@ -21,6 +21,8 @@ from ..plan.request import Request
 from ..records.candidate import NOTHING_ASKED
 from ..records.functions import AnyWorkload, FunctionWorkload
 from ..schedules import (
+    Attention,
+    AttentionTile,
     Conv,
     ConvTile,
     DepthwiseTile,
@@ -42,8 +44,8 @@ from .functions import FUNCTION, is_named, named_functions
 SHIPPED: Final = ("ladder", "depths")
 """Experiments that come with the library, by name."""
 
-KINDS: Final = ("gemm", "conv", FUNCTION)
-"""Of workloads: products, all that is a convolution, and functions of one's own."""
+KINDS: Final = ("gemm", "conv", "attention", FUNCTION)
+"""Of workloads: products, all that is a convolution, attention, and functions of one's own."""
 
 PEERS: Final = {"cublas": "cuBLAS", "cudnn": "cuDNN", "triton": "Triton"}
 
@@ -52,17 +54,22 @@ _MAKERS: Final[Mapping[str, Callable[..., Spec]]] = {
     "conv1d": conv1d,
     "conv2d": conv2d,
     "conv3d": conv3d,
+    "attention": Attention,
 }
 _TILES: Final = {
     "gemm": GemmTile,
     "conv": ConvTile,
     "depthwise": DepthwiseTile,
     "naive": NaiveTile,
+    "attention": AttentionTile,
 }
 _OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if field.name != "plan")
 _TOP: Final = ("title", "machines", "workload", "variant")
 _VARIANT: Final = ("name", "tile", "workload", "peer", "for", *_OPTIONS)
-_EXTENTS: Final = ("m", "n", "k", "batch", "c", "d", "h", "w", "r", "s", "t", "dtype", "layout")
+_EXTENTS: Final = (
+    *("m", "n", "k", "batch", "c", "d", "h", "w", "r", "s", "t", "dtype", "layout"),
+    *("heads", "kv_heads", "queries", "keys", "dim", "causal"),
+)
 _CONV_OPTIONS: Final = tuple(
     field.name for field in dataclasses.fields(Conv) if field.default is not dataclasses.MISSING
 )
@@ -75,7 +82,7 @@ _LISTED: Final = tuple(name for name in _OPTIONS if name not in _PAIRS)
 class LabelledWorkload:
     """A workload of an experiment, by the ``label`` that it has there.
 
-    ``kind``: ``gemm``, ``conv`` or ``function``.
+    ``kind``: ``gemm``, ``conv``, ``attention`` or ``function``.
     """
 
     label: str
@@ -106,7 +113,8 @@ class Variant:
             return workload.spec
         known = tuple(field.name for field in dataclasses.fields(workload.spec))
         _check_names(self.changes, known, f"workload of variant '{self.name}'")
-        types = {"accumulator": "", "out": ""} if "dtype" in self.changes else {}
+        types = {name: "" for name in ("accumulator", "out") if "dtype" in self.changes}
+        types = {name: value for name, value in types.items() if name in known}
         return dataclasses.replace(workload.spec, **types | dict(self.changes))
 
 
@@ -239,6 +247,8 @@ def _of_kind(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
 
 
 def _family(spec: Spec) -> str:
+    if isinstance(spec, Attention):
+        return "attention"
     return "gemm" if isinstance(spec, Gemm) else "conv"
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..schedules import Conv, GatedGemm, Gemm
+from ..schedules import Attention, Conv, GatedGemm, Gemm
 from ..schedules.workloads import Spec
 from ..schedules.workloads.conv_shape import strided
 from ..schedules.workloads.dtypes import integer_range
@@ -53,7 +53,8 @@ def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
     torch.manual_seed(0)
     *shapes, _ = spec.shapes()
     extras = [spec.out] * (len(shapes) - 2)
-    dtypes = spec.input_dtypes if isinstance(spec, Gemm) else (spec.storage, spec.storage, *extras)
+    plain = (spec.storage, spec.storage, *extras)
+    dtypes = spec.input_dtypes if isinstance(spec, (Gemm, Attention)) else plain
     return tuple(_random(torch, shape, dtype) for shape, dtype in zip(shapes, dtypes))
 
 
@@ -63,12 +64,14 @@ def empty_output(torch: Any, spec: Spec, dtype: str) -> Any:
 
 
 def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
-    """What ``spec`` must make of ``inputs``: on the GPU for plain products and convolutions.
+    """What ``spec`` must make of ``inputs``: on the GPU for attention, products, convolutions.
 
     Gradients, and whatever has an epilogue, are worked out by numpy, on the CPU.
     """
     if isinstance(spec, GatedGemm):
         return Truth(spec, *_gated(torch, spec, *inputs))
+    if isinstance(spec, Attention):
+        return Truth(spec, *attended(torch, spec, *inputs))
     if isinstance(spec, Gemm) and not spec.epilogue:
         return Truth(spec, *_product(spec, *inputs))
     if isinstance(spec, Conv) and not spec.epilogue:
@@ -110,6 +113,26 @@ def _gated(torch: Any, spec: GatedGemm, a: Any, b1: Any, b2: Any) -> tuple[Any, 
     activated = getattr(torch.nn.functional, spec.activation)(gate)
     value, of_value = _product(spec, a, b2)
     return activated * value, gated_magnitude(activated, value, of_gate, of_value)
+
+
+def attended(torch: Any, spec: Attention, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """The exact result and its magnitude, beside the inputs, some queries of a head at a time."""
+    shape = spec.shapes()[-1]
+    exact, magnitude = (torch.empty(shape, dtype=torch.float64, device=q.device) for _ in range(2))
+    at = torch.arange(spec.keys, device=q.device)
+    for b, h in itertools.product(range(spec.batch), range(spec.heads)):
+        keys, values = (x[b, h // spec.group].double() for x in (k, v))
+        for some in _chunks((spec.queries, spec.keys)):
+            scores = q[b, h, some].double() @ keys.T * spec.scale
+            if spec.causal:
+                row = torch.arange(some.start, some.stop, device=q.device)
+                scores.masked_fill_(at[None, :] > row[:, None], -math.inf)
+            weights = (scores - scores.amax(dim=-1, keepdim=True)).exp_()
+            total = weights.sum(dim=-1, keepdim=True)
+            exact[b, h, some] = weights @ values / total
+            rounded = weights.clamp(min=spec.least_weight).masked_fill(weights == 0, 0)
+            magnitude[b, h, some] = (rounded.square() @ values.square()).sqrt() / total
+    return exact, magnitude
 
 
 def _convolution(torch: Any, conv: Conv, x: Any, w: Any) -> tuple[Any, Any]:

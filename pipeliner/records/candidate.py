@@ -14,6 +14,8 @@ from ..machine import Machine, machine_for
 from ..plan import KernelPlan
 from ..plan.request import Request
 from ..schedules import (
+    Attention,
+    AttentionTile,
     Conv,
     ConvInputGrad,
     ConvTile,
@@ -38,10 +40,12 @@ from .functions import AnyWorkload, FunctionWorkload, Knobs, is_function
 NOTHING_ASKED: Final = Request()
 
 _WORKLOADS: Final = {
-    kind.__name__: kind for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad)
+    kind.__name__: kind
+    for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad, Attention)
 }
 _TILES: Final = {
-    kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, Knobs)
+    kind.__name__: kind
+    for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, AttentionTile, Knobs)
 }
 _KIND: Final = "kind"
 
@@ -65,7 +69,7 @@ class Candidate:
 
     def plan(self, spec: Spec, machine: Machine) -> KernelPlan:
         """What the model makes of it, no kernel being made; PipelinerError where it is refused."""
-        assert isinstance(self.tile, GemmTile)
+        assert isinstance(self.tile, (GemmTile, AttentionTile))
         return choose(kernel_info(spec, self.tile), machine, self.request)
 
     @property

@@ -20,10 +20,10 @@ from ..machine import Machine
 from ..mechanisms.stores import is_staged
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import KernelPlan
-from ..plan.request import Request
+from ..plan.request import Instruction, Request
 from ..records.candidate import Candidate
-from ..schedules import Conv, DepthwiseTile, GemmTile
-from ..schedules.choice import compare_tiles
+from ..schedules import Attention, AttentionTile, Conv, DepthwiseTile, GemmTile
+from ..schedules.choice import compare_attention, compare_tiles
 from ..schedules.closed_form import kernel_info
 from ..schedules.tile_space import depthwise_tiles, rasterised, tile_neighbours
 from ..schedules.workloads import Spec
@@ -87,14 +87,16 @@ def variants(
 ) -> Iterator[Candidate]:
     """``candidate`` with up to ``at_once`` choices made otherwise; not all of them are possible."""
     tile = candidate.tile
-    assert isinstance(tile, GemmTile)
+    assert isinstance(tile, (GemmTile, AttentionTile))
     ranking = _ranking(spec, machine, tile, candidate.request)
     best = ranking.best()
     try:
         plan = best.plan
     except PipelinerError:
         return
-    choices = [*neighbours(ranking, best), *tile_neighbours(spec, tile, machine, plan)]
+    choices = list(neighbours(ranking, best))
+    if isinstance(tile, GemmTile):
+        choices += tile_neighbours(spec, tile, machine, plan)
     for made in crossed(choices, at_once):
         yield _changed(candidate, made)
 
@@ -106,16 +108,26 @@ def _tiles(spec: Spec, machine: Machine) -> list[Candidate]:
     for instruction in instructions(machine, exact=spec.types.dtype == "float32"):
         asked = Request(instruction=instruction)
         try:
-            compared = compare_tiles(spec, machine, instruction)
+            compared = _compared(spec, machine, instruction)
         except PipelinerError as err:
             failed = err.reason
             continue
-        for one in (*compared.whole, *compared.parts):
-            times.setdefault(Candidate(replace(one.tile, why=""), asked), one.us)
+        for tile, us in compared:
+            times.setdefault(Candidate(tile, asked), us)
     if not times:
         raise WorkloadError("tune.no_tile", workload=spec.name, machine=machine.name, why=failed)
     most = HOPELESS * min(times.values())
     return sorted((one for one in times if times[one] <= most), key=lambda one: times[one])
+
+
+def _compared(
+    spec: Spec, machine: Machine, instruction: Instruction
+) -> list[tuple[GemmTile | AttentionTile, float]]:
+    """The tiles that the model compares, with their times."""
+    if isinstance(spec, Attention):
+        return list(compare_attention(spec, machine, instruction).items())
+    compared = compare_tiles(spec, machine, instruction)
+    return [(replace(one.tile, why=""), one.us) for one in (*compared.whole, *compared.parts)]
 
 
 def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Candidate) -> None:
@@ -127,17 +139,19 @@ def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Can
     if plan.predicted_us <= 0.0 or not plan.matmuls:
         return
     tile = candidate.tile
-    assert isinstance(tile, GemmTile)
     point = Point(candidate, plan.predicted_us, _features(tile, plan))
-    found.setdefault((rasterised(spec, tile), outcome_of(plan)), point)
+    same = rasterised(spec, tile) if isinstance(tile, GemmTile) else tile
+    found.setdefault((same, outcome_of(plan)), point)
 
 
 def _plan(spec: Spec, machine: Machine, candidate: Candidate) -> KernelPlan:
-    assert isinstance(candidate.tile, GemmTile)
+    assert isinstance(candidate.tile, (GemmTile, AttentionTile))
     return _ranking(spec, machine, candidate.tile, candidate.request).best().plan
 
 
-def _ranking(spec: Spec, machine: Machine, tile: GemmTile, request: Request) -> Ranking:
+def _ranking(
+    spec: Spec, machine: Machine, tile: GemmTile | AttentionTile, request: Request
+) -> Ranking:
     return Ranking(kernel_info(spec, tile), machine, request)
 
 
@@ -163,6 +177,8 @@ def _changed(candidate: Candidate, made: dict[str, Any]) -> Candidate:
 
 def _features(tile: Any, plan: KernelPlan) -> Features:
     warps = plan.matmuls[0].warps if plan.matmuls else (1, 1)
+    if isinstance(tile, AttentionTile):
+        return (math.log2(tile.m), math.log2(tile.n), *features_of(plan))
     return (
         *(math.log2(extent) for extent in (tile.m, tile.n, tile.k)),
         math.log2(tile.splits),

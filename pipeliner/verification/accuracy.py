@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..schedules.workloads import Attention
 from ..values.elements import element
 
 if TYPE_CHECKING:
@@ -89,8 +90,12 @@ def added_error(dtype: str, parts: int) -> float:
 def allowed(spec: Spec, run: int = 0) -> tuple[float, float]:
     """Allowed error of an element, relative to its value and to ``sum(|a| |b|)``.
 
-    ``run``: products of fp8 that tensor cores add up by themselves; 0: all.
+    ``run``: products of fp8 that tensor cores add up by themselves; 0: all. Of attention relative
+    to the root of the sum of squares of all summands: each weight is rounded, by itself, to the
+    type of what it multiplies, which is far more than what sums in float32 are off.
     """
+    if isinstance(spec, Attention):
+        return 2 * ROUNDOFF[spec.out], LARGEST * ROUNDOFF[spec.storage]
     operands = 2 * TF32_TRUNCATION if spec.dtype == "tfloat32" else 0.0
     value, total = 2 * ROUNDOFF[spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands
     if not spec.dtype.startswith("float8"):

@@ -32,7 +32,7 @@ from .windows import GROUP, PIXELS
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
-Spec: TypeAlias = "Gemm | Convolution"
+Spec: TypeAlias = "Gemm | Convolution | Attention"
 """Any workload: it has a name and a title, types, shapes, inputs and what it must compute."""
 
 __all__ = [

@@ -15,6 +15,8 @@ from .dtypes import Types, check_extent, random_array, resolve
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
 """Types of what is read and written: weights are rounded to the type of what they multiply."""
 
+_LEAST: Final = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
+
 _EXTENTS: Final = ("batch", "heads", "queries", "keys", "dim")
 
 
@@ -67,6 +69,11 @@ class Attention:
     def scale(self) -> float:
         """What scores are multiplied by."""
         return 1 / math.sqrt(self.dim)
+
+    @property
+    def least_weight(self) -> float:
+        """The smallest normal number of its type: what is smaller is rounded as that is."""
+        return _LEAST[self.dtype]
 
     @property
     def types(self) -> Types:
@@ -140,8 +147,7 @@ class Attention:
         sign. The smallest weights are rounded as the smallest normal number is.
         """
         weights = self._weights(q, k)
-        tiny = float(np.finfo(np.float16).tiny) if self.storage == "float16" else 0.0
-        rounded = np.where(weights > 0, np.maximum(weights, tiny), 0)
+        rounded = np.where(weights > 0, np.maximum(weights, self.least_weight), 0)
         squares = np.square(rounded) @ np.square(self._shared(v))
         return np.sqrt(squares) / weights.sum(axis=-1, keepdims=True)
 

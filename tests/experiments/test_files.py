@@ -89,7 +89,11 @@ README = Path(file.__file__).with_name("README.md")
         (
             ("depth = [1, 2, 3]", 'for = "conv2d"'),
             "experiment.choice",
-            {"what": "for", "choices": ("gemm", "conv", "function"), "value": "'conv2d'"},
+            {
+                "what": "for",
+                "choices": ("gemm", "conv", "attention", "function"),
+                "value": "'conv2d'",
+            },
         ),
         (
             ('peer = "cublas"', 'peer = "cublas"\ndepth = 2'),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GEMM: Final = "gemm"
 GATED: Final = "gated"
+ATTENTION: Final = "attention"
 
 ACTIVATIONS: Final = ("relu", "gelu", "silu")
 STEPS: Final = ("bias", "residual", "scale", *ACTIVATIONS)
@@ -31,10 +32,24 @@ GRADIENTS: Final = ("input", "weight")
 _CONV_SIZE: Final[Mapping[str, int]] = {"n": 32, "d": 8, "h": 56, "w": 56, "c": 64, "k": 64}
 _CONV_SMALL: Final[Mapping[str, int]] = {"n": 1, "d": 6, "h": 14, "w": 14, "c": 64, "k": 64}
 _KERNEL: Final = 3
+_ATTENTION: Final[Mapping[str, int]] = {
+    "batch": 1,
+    "heads": 16,
+    "queries": 4096,
+    "keys": 4096,
+    "dim": 128,
+}
+_ATTENTION_SMALL: Final[Mapping[str, int]] = {
+    "batch": 1,
+    "heads": 2,
+    "queries": 192,
+    "keys": 256,
+    "dim": 64,
+}
 
 _RARE: Final = (
     *("d", "t", "r", "s", "batch", "weights", "activation", "dilation", "groups", "grad", "out"),
-    *("splits", "persistent"),
+    *("splits", "persistent", "heads", "kv_heads", "queries", "keys", "dim", "causal"),
 )
 """Options that ``--help-all`` shows and ``--help`` does not."""
 
@@ -55,8 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_argument_group(
         "the workload",
         "gemm: C[m, n] = sum over k of A[m, k] * B[k, n]. gated: C = silu(A * B1) * (A * B2). "
-        "conv2d: n images of h x w x c, k filters of r x s; conv1d without h and r, conv3d with d "
-        "and t.",
+        "attention: O = softmax(Q * K / sqrt(dim)) * V. conv2d: n images of h x w x c, k filters "
+        "of r x s; conv1d without h and r, conv3d with d and t.",
     )
     extents = {
         "m": "rows of C",
@@ -69,10 +84,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "t": "depth of a filter (default: 3)",
         "r": "height of a filter (default: 3)",
         "s": "width of a filter (default: 3)",
+        "heads": "heads of queries",
+        "kv-heads": "heads of keys and values, where queries share them",
+        "queries": "queries of each head",
+        "keys": "keys and values of each head",
+        "dim": "columns of a head",
     }
     for name, text in extents.items():
         shape.add_argument(f"--{name}", type=int, help=text)
-    shape.add_argument("--batch", type=int, help="multiply that many pairs of matrices")
+    shape.add_argument(
+        "--batch", type=int, help="multiply that many pairs of matrices; batches of attention"
+    )
+    shape.add_argument(
+        "--causal",
+        action="store_true",
+        default=None,
+        help="let each query see the keys up to its own place alone",
+    )
     each = "a number, or one for each dimension: 2 or 1,2"
     shape.add_argument("--weights", help="type of a GEMM's B in memory: int8 beside fp16 or bf16")
     shape.add_argument("--activation", choices=ACTIVATIONS, help="of a gated GEMM (default: silu)")
@@ -94,7 +122,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="gemm: NN, NT (default: both K-major), TN or TT; conv2d: NHWC (default) or NCHW",
     )
     shape.add_argument("--fuse", type=_steps, help=f"steps before the store: {','.join(STEPS)}")
-    shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
+    shape.add_argument(
+        "--tile",
+        type=_tile,
+        help="tile of a CTA, MxNxK; of attention MxN, queries and keys (default: chosen)",
+    )
     shape.add_argument(
         "--splits",
         type=int,
@@ -156,6 +188,20 @@ def _gated(args: argparse.Namespace, size: int | None) -> Spec:
     return GatedGemm(**fields, out=args.out, epilogue=args.fuse or (), activation=activation)
 
 
+def _attention(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import Attention
+
+    for name in ("layout", "out", "fuse"):
+        if getattr(args, name):
+            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
+    usual = _ATTENTION if size is None else _ATTENTION_SMALL
+    extents = {
+        name: value if getattr(args, name) is None else getattr(args, name)
+        for name, value in usual.items()
+    }
+    return Attention(**extents, kv_heads=args.kv_heads, causal=bool(args.causal), dtype=args.dtype)
+
+
 def _conv(rank: int) -> Callable[[argparse.Namespace, int | None], Spec]:
     def make(args: argparse.Namespace, size: int | None) -> Spec:
         from ...schedules.workloads import ConvInputGrad, ConvWeightGrad, conv
@@ -204,6 +250,7 @@ _WINDOW: Final = ("stride", "pad", "dilation", "groups", "grad")
 KINDS: Final[Mapping[str, WorkloadKind]] = {
     GEMM: WorkloadKind(("m", "n", "k", "batch", "weights"), _gemm),
     GATED: WorkloadKind(("m", "n", "k", "batch", "activation"), _gated),
+    ATTENTION: WorkloadKind((*_ATTENTION, "kv_heads", "causal"), _attention),
     **{
         f"conv{rank}d": WorkloadKind(
             ("n", "c", "k", *_IMAGE[rank], *_POSITIONS[rank], *_WINDOW), _conv(rank)
@@ -234,9 +281,8 @@ def _steps(text: str) -> tuple[str, ...]:
     return steps
 
 
-def _tile(text: str) -> tuple[int, int, int]:
-    m, n, k = times(text, 3)
-    return m, n, k
+def _tile(text: str) -> tuple[int, ...]:
+    return tuple(times(text, 2 if text.lower().count("x") == 1 else 3))
 
 
 def times(text: str, count: int) -> list[int]:

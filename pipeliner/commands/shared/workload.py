@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...diagnostics import Why
     from ...machine import Machine
     from ...plan.request import Request
-    from ...schedules.tiles import DepthwiseTile, GemmTile
+    from ...schedules.tiles import AttentionTile, DepthwiseTile, GemmTile
     from ...schedules.workloads import Gemm, Spec
 
 DEFAULT_TARGET: Final = "h100"
@@ -192,44 +192,40 @@ def scheduled(
     spec: Spec,
     target: Any,
     request: Request,
-    tile: tuple[int, int, int] | None = None,
+    tile: tuple[int, ...] | None = None,
     splits: int | None = None,
     ctas: int | None = None,
 ) -> ScheduledFunction:
     """One of our workloads with its tile, as for ``tile_of``."""
-    from ...schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, schedule_conv, schedule_gemm
+    from ...schedules import GemmTile
+    from ...schedules.scheduled import scheduled as cut_by
 
     made = tile_of(spec, target, request, tile, splits, ctas)
-    if isinstance(spec, Gemm):
-        assert isinstance(made, GemmTile)
-        return ScheduledFunction(schedule_gemm(spec, made), target, request, spec, made, cut=made)
-    assert isinstance(made, (ConvTile, DepthwiseTile))
-    tile_made = made if isinstance(made, ConvTile) else None
-    return ScheduledFunction(schedule_conv(spec, made), target, request, spec, tile_made, cut=made)
+    of_matmul = made if isinstance(made, GemmTile) else None
+    function = cut_by(spec, made)
+    return ScheduledFunction(function, target, request, spec, of_matmul, cut=made)
 
 
 def tile_of(
     spec: Spec,
     target: Any,
     request: Request,
-    tile: tuple[int, int, int] | None,
+    tile: tuple[int, ...] | None,
     splits: int | None,
     ctas: int | None,
-) -> GemmTile | DepthwiseTile:
+) -> GemmTile | DepthwiseTile | AttentionTile:
     """The tile of one of our workloads; what is None is chosen for the machine.
 
     ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
     """
     from ...machine import machine_for
-    from ...schedules import ConvTile, Gemm, GemmTile, default_tile
+    from ...schedules import GemmTile, default_tile
 
     if tile is None:
         machine = machine_for(target)
         made = default_tile(spec, machine, request.instruction, splits, request.accumulate)
     else:
-        _check_tile(spec, machine_for(target), tile)
-        kind = GemmTile if isinstance(spec, Gemm) else ConvTile
-        made = kind(*tile, splits=1 if splits is None else splits)
+        made = _given_tile(spec, machine_for(target), tile, splits)
     if ctas is None:
         return made
     if not isinstance(made, GemmTile):
@@ -237,11 +233,29 @@ def tile_of(
     return replace(made, persistent=ctas or None)
 
 
-def _check_tile(spec: Spec, machine: Machine, tile: tuple[int, int, int]) -> None:
+def _given_tile(
+    spec: Spec, machine: Machine, tile: tuple[int, ...], splits: int | None
+) -> GemmTile | AttentionTile:
+    """The tile of these sizes; WorkloadError: it is none of the workload, or too large."""
+    from ...schedules import Attention, AttentionTile, ConvTile, Gemm, GemmTile
+
+    sizes = "MN" if isinstance(spec, Attention) else "MNK"
+    if len(tile) != len(sizes):
+        raise WorkloadError("option.tile_sizes", workload=spec.name, sizes="x".join(sizes))
+    if isinstance(spec, Attention):
+        if splits not in (None, 1):
+            raise WorkloadError("split.no_matmul", workload=spec.name)
+        return AttentionTile(*tile)
+    m, n, k = tile
+    _check_slot(spec, machine, m, n, k)
+    kind = GemmTile if isinstance(spec, Gemm) else ConvTile
+    return kind(m, n, k, splits=1 if splits is None else splits)
+
+
+def _check_slot(spec: Spec, machine: Machine, m: int, n: int, k: int) -> None:
     """WorkloadError: one slot of both operands, which all tiles pass through, is too large."""
     from ...instructions.dtypes import element_bytes
 
-    m, n, k = tile
     size = element_bytes(spec.dtype)
     slot = (m * size + n * (1 if getattr(spec, "weights", "") else size)) * k
     if slot > machine.smem_per_cta:

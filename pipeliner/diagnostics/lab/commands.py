@@ -55,6 +55,7 @@ SENTENCES: Final = {
         "cannot use tile {m}x{n}x{k}: a slot of both operands takes {bytes} bytes of shared "
         "memory, a CTA of {machine} has {most}"
     ),
+    "option.tile_sizes": "expected --tile of '{workload}' to be {sizes}",
     "completion.missing": (
         "cannot write completions: shtab is missing; pip install 'tvm-pipeliner[cli]'"
     ),

@@ -1,0 +1,116 @@
+"""Tiles of attention: which are compared, what the closed form says of them, which one is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeliner.errors import WorkloadError
+from pipeliner.machine import A100, H100
+from pipeliner.passes.recognise.facts import recognise
+from pipeliner.plan.request import Request
+from pipeliner.records.candidate import Candidate, workload_key, workload_of
+from pipeliner.schedules import (
+    Attention,
+    AttentionTile,
+    Gemm,
+    GemmTile,
+    default_tile,
+    schedule_attention,
+)
+from pipeliner.schedules.choice import compare_attention
+from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.scheduled import scheduled
+from pipeliner.schedules.smaller import Needs, smaller
+from pipeliner.schedules.tile_space import attention_tiles
+from pipeliner.tuning.space import point_of
+from pipeliner.values.facts import CopyInfo, KernelInfo
+from tests.refusals import refused
+
+from .test_gemm import prefix
+
+LLAMA = Attention(1, 16, 4096, 4096, 128)
+
+CASES = {
+    "even": (LLAMA, AttentionTile(128, 128)),
+    "ragged": (Attention(2, 4, 200, 100, 72, kv_heads=2, dtype="bf16"), AttentionTile(64, 48)),
+    "causal": (replace(LLAMA, causal=True), AttentionTile(128, 176)),
+}
+
+
+def comparable(info: KernelInfo) -> KernelInfo:
+    """Without alignment of more than 16 bytes, what clusters share, and steps of no fixed number."""
+
+    def capped(op: object) -> object:
+        if not isinstance(op, CopyInfo):
+            return op
+        return replace(op, aligned=min(op.aligned, 8), multicast=())
+
+    (loop,) = info.loops
+    ops = tuple(map(capped, loop.ops))
+    return replace(info, loops=(replace(loop, ops=ops, trip=None, trip_text=""),))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_closed_form_is_what_recognition_finds(case: str) -> None:
+    attention, tile = CASES[case]
+    _, facts = recognise(prefix(schedule_attention(attention, tile).mod))
+    found, closed = facts.info, kernel_info(attention, tile)
+    assert comparable(found) == comparable(closed)
+    assert found.loops[0].trip == (None if attention.causal else closed.loops[0].trip)
+
+
+def test_steps_of_a_causal_tile_are_those_of_the_average() -> None:
+    (whole,) = kernel_info(LLAMA, AttentionTile(128, 128)).loops
+    (causal,) = kernel_info(replace(LLAMA, causal=True), AttentionTile(128, 128)).loops
+    assert (whole.trip, causal.trip) == (32, 16)
+    few = replace(LLAMA, keys=200, causal=True)
+    assert kernel_info(few, AttentionTile(128, 128)).loops[0].trip == 2
+
+
+@pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_the_tile_of_the_least_predicted_time_is_taken(machine: object, dim: int) -> None:
+    attention = replace(LLAMA, dim=dim)
+    times = compare_attention(attention, machine)
+    assert len(times) >= 4
+    assert times[default_tile(attention, machine)] == min(times.values())
+
+
+def test_tiles_are_no_larger_than_what_they_cut() -> None:
+    assert {tile.n for tile in attention_tiles(replace(LLAMA, keys=45), H100)} == {48}
+    assert {tile.m for tile in attention_tiles(replace(LLAMA, queries=45), H100)} == {64}
+    assert {tile.m for tile in attention_tiles(replace(LLAMA, queries=65), H100)} == {64, 128}
+    large = max(attention_tiles(replace(LLAMA, dim=256), H100), key=lambda tile: tile.n)
+    assert (large.m + 2 * large.n) * 256 * 2 <= H100.smem_per_cta
+
+
+def test_records_know_attention() -> None:
+    attention = Attention(2, 16, 512, 512, 64, kv_heads=4, causal=True, dtype="bf16")
+    assert workload_of(workload_key(attention)) == attention
+    candidate = Candidate(AttentionTile(128, 96), Request(depth=2))
+    assert Candidate.from_json(candidate.to_json()) == candidate
+    assert point_of(attention, H100, candidate).predicted_us > 0
+
+
+def test_a_smaller_one_has_every_kind_of_tile() -> None:
+    tile = AttentionTile(128, 64)
+    small, cut = next(smaller(Attention(4, 32, 4000, 4096, 64, kv_heads=8), tile, Needs(steps=5)))
+    assert small == Attention(1, 8, 160, 320, 64, kv_heads=2)
+    assert cut == tile
+    causal = Attention(4, 16, 4096, 4096, 128, causal=True)
+    small, _ = next(smaller(causal, tile, Needs(steps=5)))
+    assert small == Attention(1, 2, 384, 384, 128, causal=True)
+
+
+def test_what_no_tile_can_do() -> None:
+    with refused("split.no_matmul", WorkloadError):
+        default_tile(LLAMA, H100, splits=2)
+    for spec, tile in ((LLAMA, GemmTile(64, 64, 64)), (Gemm(64, 64, 64), AttentionTile(64, 64))):
+        with refused("tile.kind", WorkloadError):
+            scheduled(spec, tile)
+        with refused("tile.kind", WorkloadError):
+            kernel_info(spec, tile)
+    with refused("tile.none", WorkloadError):
+        default_tile(Attention(1, 1, 64, 64, 2048), H100)
