@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..errors import WorkloadError
-from .workloads import Gemm, Spec, conv2d
+from .workloads import ATTENTION_DTYPES, Attention, Gemm, Spec, conv2d
+from .workloads.dtypes import resolve
 
 GEMMS: Final[Mapping[str, tuple[int, int, int]]] = {
     "sq1024": (1024, 1024, 1024),
@@ -60,18 +61,44 @@ OTHER_CONVS: Final[Mapping[str, tuple[int, int, int, int, int, int, int]]] = {
     "yolo_3x3_s2": (16, 80, 128, 256, 3, 2, 1),
 }
 
+COLUMNS: Final = 2048
+"""Of all heads of a token."""
+
+ATTENTIONS: Final[Mapping[str, tuple[int, int, int, bool]]] = {
+    f"d{dim}_{thousands}k{'_causal' if causal else ''}": (
+        16 // thousands,
+        COLUMNS // dim,
+        thousands * 1024,
+        causal,
+    )
+    for dim in (64, 128, 256)
+    for causal in (False, True)
+    for thousands in (1, 2, 4, 8, 16)
+}
+"""Batch, heads, tokens of each and whether it is causal; 16k tokens of 2048 columns in all.
+
+The sizes that FlashAttention is measured on.
+"""
+
 OTHER: Final = "other"
 """Products and layers that the cost model is judged by and was not made with."""
 
-NAMES: Final = ("gemm", "conv", OTHER)
+ATTENTION: Final = "attention"
+
+NAMES: Final = ("gemm", "conv", ATTENTION, OTHER)
 
 
 def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
-    """The workloads of a suite of ``NAMES`` in one type, by name; WorkloadError: no such suite."""
+    """The workloads of a suite of ``NAMES`` in one type, by name.
+
+    WorkloadError: there is no such suite, or none of this type.
+    """
     if name == "gemm":
         return _gemms(GEMMS, dtype)
     if name == "conv":
         return _convs(CONVS, dtype)
+    if name == ATTENTION:
+        return _attentions(dtype)
     if name == OTHER:
         return {**_gemms(OTHER_GEMMS, dtype), **_convs(OTHER_CONVS, dtype)}
     raise WorkloadError("bench.suite", choices=NAMES, value=name)
@@ -79,10 +106,9 @@ def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
 
 def named(label: str, dtype: str) -> Spec:
     """The workload that ``label`` names in one type; WorkloadError: no suite has one."""
-    for name in NAMES:
-        specs = suite(name, dtype)
-        if label in specs:
-            return specs[label]
+    specs = _all(dtype)
+    if label in specs:
+        return specs[label]
     raise WorkloadError("log.workload", suites=NAMES, value=label)
 
 
@@ -93,7 +119,23 @@ def label_of(spec: Spec) -> str | None:
 
 @functools.cache
 def _labels(dtype: str) -> dict[Spec, str]:
-    return {spec: label for name in NAMES for label, spec in suite(name, dtype).items()}
+    return {spec: label for label, spec in _all(dtype).items()}
+
+
+def _all(dtype: str) -> dict[str, Spec]:
+    """The workloads of all suites that there are in one type."""
+    found: dict[str, Spec] = {}
+    for name in NAMES:
+        if name != ATTENTION or resolve(dtype, "", "").dtype in ATTENTION_DTYPES:
+            found |= suite(name, dtype)
+    return found
+
+
+def _attentions(dtype: str) -> dict[str, Spec]:
+    return {
+        label: Attention(batch, heads, tokens, tokens, COLUMNS // heads, None, causal, dtype)
+        for label, (batch, heads, tokens, causal) in ATTENTIONS.items()
+    }
 
 
 def _gemms(sizes: Mapping[str, tuple[int, int, int]], dtype: str) -> dict[str, Spec]:

@@ -27,6 +27,10 @@ class Tensor:
         return self.data.dtype
 
     @property
+    def device(self) -> str:
+        return "cuda"
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.data.shape
 
@@ -82,6 +86,31 @@ class Tensor:
     def zero_(self) -> None:
         self.data[...] = 0
 
+    def masked_fill_(self, where: Tensor, value: float) -> Tensor:
+        self.data[np.broadcast_to(where.data, self.shape)] = value
+        return self
+
+    def masked_fill(self, where: Tensor, value: float) -> Tensor:
+        return Tensor(np.where(where.data, value, self.data))
+
+    def exp_(self) -> Tensor:
+        return Tensor(np.exp(self.data, out=self.data))
+
+    def clamp(self, min: float) -> Tensor:
+        return Tensor(np.maximum(self.data, min))
+
+    def square(self) -> Tensor:
+        return Tensor(np.square(self.data))
+
+    def sqrt(self) -> Tensor:
+        return Tensor(np.sqrt(self.data))
+
+    def amax(self, dim: int, *, keepdim: bool) -> Tensor:
+        return Tensor(self.data.max(axis=dim, keepdims=keepdim))
+
+    def sum(self, dim: int, *, keepdim: bool) -> Tensor:
+        return Tensor(self.data.sum(axis=dim, keepdims=keepdim))
+
     def max(self) -> Tensor:
         return Tensor(self.data.max())
 
@@ -122,6 +151,9 @@ class Tensor:
 
     def __eq__(self, other: object) -> Any:
         return self._with(other, np.equal)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return self._with(other, np.greater)
 
     def __hash__(self) -> int:
         return id(self)  # as torch's: == compares elements
@@ -169,6 +201,10 @@ def randn(shape: Any, device: str) -> Tensor:
 
 def randint(low: int, high: int, shape: Any, device: str, dtype: Any) -> Tensor:
     return Tensor(_RNG.integers(low, high, shape, dtype=dtype))
+
+
+def arange(start: int, end: int | None = None, *, device: str) -> Tensor:
+    return Tensor(np.arange(start, end) if end is not None else np.arange(start))
 
 
 def ones(shape: Any, dtype: Any, device: str) -> Tensor:
@@ -243,6 +279,32 @@ def _conv(rank: int) -> Callable[..., Tensor]:
     return convolve
 
 
+SDPA_ON: dict[str, bool] = {}
+"""Which backends of attention are switched on."""
+
+for _name in ("cudnn", "flash", "mem_efficient", "math"):
+    setattr(backends.cuda, f"enable_{_name}_sdp", lambda on, name=_name: SDPA_ON.update({name: on}))
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, enable_gqa: bool = False
+) -> Tensor:
+    """As torch's, query by query, in float64, rounded once."""
+    made = np.empty(q.shape)
+    group = q.shape[1] // k.shape[1]
+    assert enable_gqa or group == 1
+    for b, h, i in np.ndindex(*q.shape[:3]):
+        seen = slice(0, i + 1 if is_causal else None)
+        keys, values = (x.data[b, h // group, seen].astype(float64) for x in (k, v))
+        scores = keys @ q.data[b, h, i].astype(float64) / np.sqrt(q.shape[3])
+        weights = np.exp(scores - scores.max())
+        made[b, h, i] = weights @ values / weights.sum()
+    return Tensor(made.astype(q.data.dtype))
+
+
 nn = types.SimpleNamespace(
-    functional=types.SimpleNamespace(**{f"conv{rank}d": _conv(rank) for rank in (1, 2, 3)})
+    functional=types.SimpleNamespace(
+        **{f"conv{rank}d": _conv(rank) for rank in (1, 2, 3)},
+        scaled_dot_product_attention=_attention,
+    )
 )

@@ -20,6 +20,7 @@ from ..records.candidate import Candidate
 from ..records.functions import AnyWorkload
 from ..records.record import OURS
 from ..schedules import (
+    Attention,
     AttentionTile,
     DepthwiseTile,
     GatedGemm,
@@ -29,22 +30,24 @@ from ..schedules import (
 )
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
+from .attention import SDPA_BACKENDS, sdpa
 from .libraries import compiled_by_torch, cudnn, triton
 from .peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
-from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TORCH, TRITON
+from .results import CUBLAS, CUDNN, OURS_PLAIN, SDPA, STOCK_PREFIX, TORCH, TRITON
 
 PEERS: Final = {
     "cublas": CUBLAS,
     "cudnn": CUDNN,
     "tvm": STOCK_PREFIX,
     "torch": TORCH,
+    "sdpa": SDPA,
     "triton": TRITON,
 }
 """What a person calls a peer, and how the names of its contenders start."""
 
 _CALLS: Final[dict[str, Callable[[Any], Runner]]] = {CUBLAS: cublas, CUDNN: cudnn, TRITON: triton}
 
-USUAL_PEERS: Final = ("cublas", "cudnn", "tvm", "torch")
+USUAL_PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa")
 
 LIBRARY_SLACK: Final = 100.0
 """How much more than rounding allows a vendor's library may be off and still be a peer.
@@ -169,7 +172,8 @@ def contenders(
     """Ours as requested, ours at depth 1 (``plain``), and those of ``peers`` that fit.
 
     cuBLAS has products and cuDNN convolutions; TVM's stock pipeline is tried at each depth. What
-    is more than one call of a library is given to torch.compile.
+    is more than one call of a library is given to torch.compile. Attention is that of PyTorch, by
+    each backend.
     WorkloadError: a peer that nobody knows.
     """
     unknown = [name for name in peers if name not in PEERS]
@@ -183,6 +187,10 @@ def contenders(
     if "cublas" in peers and product:
         fast = request.accumulate != "promoted"
         found.append(_library(CUBLAS, functools.partial(cublas, fast=fast), spec))
+    if isinstance(spec, Attention):
+        if "sdpa" in peers:
+            found.extend(_attention(spec))
+        return Problem(spec, tuple(found), label)
     if "cudnn" in peers and not isinstance(spec, Gemm):
         found.append(_library(CUDNN, cudnn, spec))
     if "tvm" in peers and isinstance(spec, Gemm) and product:
@@ -222,6 +230,11 @@ def library(name: str, spec: AnyWorkload) -> tuple[Runner, str]:
 
 def _library(name: str, make: Callable[[Any], Runner], spec: Spec) -> Contender:
     return Contender(name, lambda: (make(spec), ""), spec.out, slack=LIBRARY_SLACK)
+
+
+def _attention(spec: Attention) -> Iterator[Contender]:
+    for backend in SDPA_BACKENDS:
+        yield _library(f"{SDPA}, {backend}", functools.partial(sdpa, backend=backend), spec)
 
 
 def _stock(gemm: Gemm, target: Any) -> Iterator[Contender]:

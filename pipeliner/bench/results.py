@@ -17,6 +17,7 @@ CUDNN: Final = "cuDNN"
 STOCK_PREFIX: Final = "TVM stock"
 TRITON: Final = "Triton"
 TORCH: Final = "torch.compile"
+SDPA: Final = "SDPA"
 
 LIBRARIES: Final = (CUBLAS, CUDNN)
 """The vendor's own; one of them has any workload."""
@@ -132,17 +133,20 @@ class Report:
         return min(found, key=lambda result: result.us, default=None)
 
     def library(self, problem: str) -> Result | None:
-        """The vendor's library on a problem."""
+        """The vendor's library on a problem; of attention PyTorch's fastest backend."""
         found = (self.find(problem, name) for name in LIBRARIES)
-        return next((result for result in found if result is not None), None)
+        vendors = next((result for result in found if result is not None), None)
+        return vendors or self.best(problem, SDPA)
 
     def peers(self) -> tuple[str, ...]:
         """The peers that ours is compared with, of those asked for: libraries first, depth 1 last.
 
-        TVM's stock pipeline is one peer, at whichever depth is fastest.
+        TVM's stock pipeline is one peer, at whichever depth is fastest; so is PyTorch's attention,
+        by whichever backend, beside each of them.
         """
         names = {result.contender for result in self.results}
-        order = (*LIBRARIES, TORCH, STOCK_PREFIX, TRITON, OURS_PLAIN)
+        backends = sorted(name for name in names if name.startswith(f"{SDPA},"))
+        order = (*LIBRARIES, SDPA, *backends, TORCH, STOCK_PREFIX, TRITON, OURS_PLAIN)
         return tuple(peer for peer in order if any(name.startswith(peer) for name in names))
 
     def ratio(self, problem: str, peer: str, contender: str = OURS) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..diagnostics import Why
 from ..records.record import OURS
-from .results import LIBRARIES, OURS_PLAIN, Claim, Report, Result, SpeedSummary
+from .results import LIBRARIES, OURS_PLAIN, SDPA, Claim, Report, Result, SpeedSummary
 
 NONE = "-"
 
@@ -22,8 +22,11 @@ class Table:
 
 
 def suite_table(report: Report) -> Table:
-    """A line for each problem: our rate, each peer's, and how many times as fast we are."""
-    peers = report.peers()
+    """A line for each problem: our rate, each peer's, and how many times as fast we are.
+
+    Of PyTorch's attention the fastest backend, with its name; the summary has them all.
+    """
+    peers = [peer for peer in report.peers() if not peer.startswith(f"{SDPA},")]
     headers = [report.suite, "TFLOP/s", "us", "noise", "error"]
     for peer in peers:
         headers += [_title(peer), _versus(peer)]
@@ -97,7 +100,9 @@ def _suite_row(report: Report, problem: str, peers: Sequence[str]) -> tuple[str,
     for peer in peers:
         theirs = report.best(problem, peer)
         ratio = report.ratio(problem, peer)
-        cells.append(NONE if theirs is None else f"{theirs.tflops:.1f}")
+        backend = theirs.contender.removeprefix(SDPA).replace(",", "") if theirs else ""
+        named = backend if peer == SDPA else ""
+        cells.append(NONE if theirs is None else f"{theirs.tflops:.1f}{named}")
         cells.append(NONE if ratio is None else f"{ratio:.3f}")
     return (problem, *cells)
 
@@ -130,8 +135,8 @@ def _summary_line(summary: SpeedSummary) -> str:
 
 
 def _kind(contender: str) -> str:
-    """``TVM stock`` for each of its depths; ours stay as they are."""
-    return contender if contender.startswith(OURS) else contender.partition(",")[0]
+    """``TVM stock`` for each of its depths; ours and backends of attention stay as they are."""
+    return contender if contender.startswith((OURS, SDPA)) else contender.partition(",")[0]
 
 
 def _title(peer: str) -> str:

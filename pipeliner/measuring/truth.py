@@ -123,7 +123,7 @@ def attended(torch: Any, spec: Attention, q: Any, k: Any, v: Any) -> tuple[Any, 
     for b, h in itertools.product(range(spec.batch), range(spec.heads)):
         keys, values = (x[b, h // spec.group].double() for x in (k, v))
         for some in _chunks((spec.queries, spec.keys)):
-            scores = q[b, h, some].double() @ keys.T * spec.scale
+            scores = q[b, h, some].double() @ keys.transpose(0, 1) * spec.scale
             if spec.causal:
                 row = torch.arange(some.start, some.stop, device=q.device)
                 scores.masked_fill_(at[None, :] > row[:, None], -math.inf)

@@ -10,7 +10,7 @@ from pipeliner import cli
 from pipeliner.commands.lab.experiment import EXAMPLE
 from pipeliner.errors import WorkloadError
 from pipeliner.experiments import file, read_experiment
-from pipeliner.schedules import Gemm
+from pipeliner.schedules import Attention, Gemm
 from pipeliner.schedules.suites import NAMES
 from tests.refusals import refused
 
@@ -127,15 +127,17 @@ def test_what_is_for_none_of_the_workloads_is_refused(tmp_path):
         read_experiment(path)
 
 
-def test_workloads_of_any_suite_are_products_or_convolutions(tmp_path):
+def test_workloads_of_any_suite_are_of_a_kind(tmp_path):
     path = tmp_path / "all.toml"
     tables = "".join(f'[[workload]]\nsuite = "{name}"\n' for name in NAMES)
-    variants = "".join(f'[[variant]]\nname = "{one}"\nfor = "{one}"\n' for one in ("gemm", "conv"))
+    kinds = ("gemm", "conv", "attention")
+    variants = "".join(f'[[variant]]\nname = "{one}"\nfor = "{one}"\n' for one in kinds)
     path.write_text(tables + variants)
     experiment = read_experiment(path)
     for workload in experiment.workloads:
         (variant,) = experiment.of(workload)
-        assert variant.name == ("gemm" if isinstance(workload.spec, Gemm) else "conv")
+        known = {Gemm: "gemm", Attention: "attention"}
+        assert variant.name == known.get(type(workload.spec), "conv")
 
 
 def test_every_option_may_be_a_list_and_reaches_the_candidates(tmp_path):

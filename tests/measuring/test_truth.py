@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from pipeliner.measuring.truth import random_inputs, truth
-from pipeliner.schedules import ConvInputGrad, ConvWeightGrad, Gemm, conv1d, conv2d, conv3d
+from pipeliner.schedules import (
+    Attention,
+    ConvInputGrad,
+    ConvWeightGrad,
+    Gemm,
+    conv1d,
+    conv2d,
+    conv3d,
+)
 
 from .. import fake_torch
 
@@ -26,6 +34,8 @@ SPECS = [
     conv2d(2, 6, 5, 4, 8, 3, 3, pad=1, epilogue=("bias", "silu"), dtype="bf16"),
     conv1d(2, 9, 4, 6, 3, pad=1, layout="NCW"),
     conv3d(1, 4, 5, 3, 2, 4, 2, 3, 1, pad=(0, 1, 0), groups=2),
+    Attention(2, 4, 5, 9, 8, kv_heads=2),
+    Attention(1, 2, 9, 5, 8, causal=True, dtype="bf16"),
     ConvInputGrad(conv2d(2, 6, 5, 4, 8, 3, 3, stride=2, pad=1)),
     ConvWeightGrad(conv2d(2, 6, 5, 4, 8, 3, 3, pad=1, dtype="bf16")),
 ]

@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 HELP: Final = "time kernels against cuBLAS, cuDNN, TVM and Triton (needs a GPU and PyTorch)"
 
 SPINE: Final = "default"
-SUITES: Final = ("gemm", "conv", "gated")
-PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "triton")
-USUAL_PEERS: Final = PEERS[:4]
+SUITES: Final = ("gemm", "conv", "gated", "attention")
+PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa", "triton")
+USUAL_PEERS: Final = PEERS[:5]
 
 FEWEST_ROUNDS: Final = 2
 
 CONV: Final = "conv"
 """The suite of convolutions."""
 
-_PRODUCTS: Final = (specs.GEMM, specs.GATED)
-"""Suites whose names are workloads' too."""
+_BOTH: Final = (specs.GEMM, specs.GATED, specs.ATTENTION)
+"""Suites whose names are those of workloads, too."""
 
 _ONE: Final = (
     *specs.KINDS[specs.GEMM].options,
-    "activation",
+    *specs.KINDS[specs.GATED].options,
+    *specs.KINDS[specs.ATTENTION].options,
     "layout",
     "out",
     "fuse",
@@ -49,9 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     workload.configure(parser, default=SPINE)
     parser.set_defaults(dtype="")
     parser.description = (
-        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', or 'default', the figures that "
-        "this library states; or one workload: conv2d, or gemm with a shape or layout. Contenders "
-        "are checked against float64 before and after, and timed interleaved in one process."
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', or 'default', the "
+        "figures that this library states; or one workload: conv2d, or gemm with a shape or "
+        "layout. Contenders are checked against float64 before and after, and timed interleaved "
+        "in one process."
     )
     timed = parser.add_argument_group("what is timed")
     timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
@@ -200,7 +202,7 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
 
 def _is_suite(args: argparse.Namespace) -> bool:
     """Whether ``gemm`` is meant as the suite: nothing says which one product."""
-    if args.workload in _PRODUCTS:
+    if args.workload in _BOTH:
         return all(getattr(args, name) in (None, "") for name in _ONE)
     return args.workload in SUITES
 

@@ -29,7 +29,7 @@ kind = "gemm"                        # gemm, conv1d, conv2d or conv3d, with the 
 square = [1024, 4096]                # m = n = k; a list makes as many workloads
 
 [[workload]]
-suite = "conv"                       # gemm, conv or other: the workloads that bench times
+suite = "conv"                       # gemm, conv, attention or other: what bench times
 only = "3x3_56"                      # those with this in their name; dtype = ... of the suite
 
 [[variant]]
