@@ -39,14 +39,14 @@ def linked(
     plan: KernelPlan,
     source: str,
     origins: Mapping[int, Origin],
-    drawing: Callable[[Links], str] | None = None,
+    drawing: Callable[[Links], Html] | None = None,
 ) -> Html:
     """A plan beside the CUDA that it became: what is pointed at in one lights in the other.
 
-    ``drawing``: makes one of them both, to stand above.
+    ``drawing``: makes one that is linked to both, to stand above.
     """
     links = Links(plan)
-    drawn = "" if drawing is None else Html(drawing(links))
+    drawn = "" if drawing is None else drawing(links)
     halves = (
         element("div", element("h4", "Plan"), plan_html(plan, links), class_="half"),
         element(

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+LONG: Final = 24
+"""Letters of a cell that is wrapped, rather than its table made wider without end."""
+
 _VOID: Final = ("br", "col", "hr", "img", "meta")
 
 
@@ -101,7 +104,8 @@ def table(
 
 def _cell(column: Column, cell: str | Cell, first: bool) -> Html:
     found = cell if isinstance(cell, Cell) else Cell(cell)
-    classes = " ".join(filter(None, (found.class_, "text" if column.text else "")))
+    long = "long" if column.text and len(html.unescape(found.inner)) > LONG else ""
+    classes = " ".join(filter(None, (found.class_, "text" if column.text else "", long)))
     return element(
         "th" if first else "td",
         found.inner,

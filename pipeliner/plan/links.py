@@ -14,11 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..values.op import Op
 from ..values.origin import Origin, Place
 from .decisions import Decisions
 from .loops import LoopPlan, OpPlan
+
+ANY: Final = "x"
+"""In place of the number of a slot that depends on the iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,6 @@ class Links:
         self._loops |= {ring.buffer: at for at, loop in enumerate(loops) for ring in loop.rings}
         rings = [ring for loop in loops for ring in loop.rings]
         self._rings = {ring.buffer: at for at, ring in enumerate(rings)}
-        self._depths = {ring.buffer: ring.depth for ring in rings}
         self._touched: dict[str, list[str]] = {}
         for ring in rings:
             for name in (*ring.producers, *ring.consumers):
@@ -91,7 +94,9 @@ class Links:
         at = self._rings.get(buffer)
         if at is None:
             return Link()
-        return Link((f"R{at}", f"R{at}.{index}"), (f"r{at}.{index}", f"R{at}.{index}"))
+        return Link(
+            (f"R{at}", f"R{at}.{index}"), (f"r{at}.{index}", f"r{at}.{ANY}", f"R{at}.{index}")
+        )
 
     def event(self, name: str, slots: Iterable[tuple[str, int]]) -> Link:
         """Of an op at one iteration, which uses those ``slots`` of rings."""
@@ -128,10 +133,9 @@ class Links:
         return f"l{self._loops[op.name]}s{op.stage}"
 
     def _used(self, ring: str, place: Place) -> Sequence[str]:
-        """The slots that it may touch: all of them where that depends on the iteration."""
-        at, depth = self._rings[ring], self._depths[ring]
-        slots = [int(place.slot)] if place.slot.isdigit() else range(depth)
-        return [f"r{at}", *(f"r{at}.{slot}" for slot in slots)]
+        """The slot that it touches, or any of them where that depends on the iteration."""
+        at = self._rings[ring]
+        return [f"r{at}", f"r{at}.{place.slot if place.slot.isdigit() else ANY}"]
 
     def _lit(self, ring: str, place: Place) -> str:
         at = self._rings[ring]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..markup import Cell, Column, Html, element, fold, joined, stage_class, table
+from ..markup import Cell, Column, Html, element, fold, joined, stage_class, table, wide
 from .decisions import Decisions
 from .explain import explain
 from .links import Link, Links
@@ -30,7 +30,7 @@ def plan_html(plan: Decisions, links: Links | None = None) -> Html:
     """What was decided; where there are ``links``, hovering and the Tab key light what belongs."""
     found = links or Links(plan)
     loops = [_loop(loop, found) for loop in plan.loops if loop.pipelined]
-    words = element("pre", explain(plan), class_="words", tabindex=0)
+    words = wide("the plan in words", element("pre", explain(plan)), class_="words")
     return joined(
         (
             element("p", headline(plan), class_="verdict"),

@@ -9,24 +9,19 @@ from pathlib import Path
 
 from ..diagnostics import Reason
 from ..errors import WorkloadError
-from ..machine import NAMES, machine_for, read_machine
+from ..machine import NAMES, Machine, machine_for, read_machine
 from ..records import Record, Records
 from ..records.log import read_log
 from .charts import Chart, Series, check_png, write_charts
-from .figures import (
-    Row,
-    charts_of,
-    experiment_charts,
-    experiment_tables,
-    function_rows,
-    predicted,
-    rows_of,
-    sifted,
-)
+from .figures import charts_of, experiment_charts, experiment_tables
 from .kernels import KernelView, view_of
-from .page import page
+from .page import MachinePart, page
+from .readable import predicted, sifted
+from .rows import Row, function_rows, rows_of
+from .summary import notable, summary_of
+from .written import ReportFiles
 
-__all__ = ["Chart", "KernelView", "Row", "Series", "report"]
+__all__ = ["Chart", "KernelView", "ReportFiles", "Row", "Series", "report"]
 
 MOST_KERNELS = 24
 
@@ -40,8 +35,10 @@ def report(
     kernels: int = MOST_KERNELS,
     machine: str | Path | None = None,
     log: str = "",
-) -> list[Path]:
+) -> ReportFiles:
     """Write the page of the records ``db`` to ``output``; the files that were written.
+
+    A notebook shows what is at the top of the page.
 
     ``log``: ``db`` is a log of this GPU, such as ``"h100"``; the model predicts the times that it
     does not hold.
@@ -78,24 +75,19 @@ def report(
     hidden = dict(unreadable)
     if older := len(readable) - sum(map(len, newest.values())):
         hidden[Reason("report.older")] = older
-    rows = {name: rows_of(found, machines[name]) for name, found in newest.items()}
-    functions = {name: function_rows(found) for name, found in newest.items()}
-    tables = {name: experiment_tables(found) for name, found in newest.items()}
-    charts = {
-        name: charts_of(found, name) + experiment_charts(tables[name])
-        for name, found in rows.items()
-    }
-    views = {name: _views(found, kernels, names[name]) for name, found in rows.items()}
-    text = page(f"Kernels of {Path(db).name}", rows, functions, charts, tables, views, hidden)
+    parts = [
+        _part(name, found, machines[name], names[name], kernels) for name, found in newest.items()
+    ]
+    text = page(f"Measured kernels: {Path(db).name}", parts, hidden)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as err:
         raise WorkloadError("file.write", path=str(path), why=err.strerror) from err
     written = [path]
-    for name, found in charts.items():
+    for part in parts:
         if plots is not None:
-            written += write_charts(found, Path(plots) / name, png=png)
-    return written
+            written += write_charts(part.charts, Path(plots) / part.name, png=png)
+    return ReportFiles(written, parts)
 
 
 def _newest(records: list[Record]) -> dict[str, list[Record]]:
@@ -107,6 +99,17 @@ def _newest(records: list[Record]) -> dict[str, list[Record]]:
     }
 
 
-def _views(rows: list[Row], most: int, machine: str) -> list[tuple[Row, Record, KernelView]]:
-    chosen = [(row, row.best) for row in rows if row.best is not None][:most]
-    return [(row, best, view_of(row.spec, best, machine)) for row, best in chosen]
+def _part(
+    name: str, records: list[Record], machine: Machine, asked: str, kernels: int
+) -> MachinePart:
+    """What is shown of a machine; ``asked``: its name, or its file."""
+    rows, experiments = rows_of(records, machine), experiment_tables(records)
+    charts = charts_of(rows, name) + experiment_charts(experiments)
+    wanted = list(dict.fromkeys(map(id, [*notable(summary_of(rows)), *rows])))[:kernels]
+    chosen = [(row, row.best) for row in rows if row.best is not None and id(row) in wanted]
+    views = [
+        (row, best, view_of(row.spec, best, asked, f"{name}{at}-"))
+        for at, (row, best) in enumerate(chosen)
+    ]
+    functions = function_rows(records)
+    return MachinePart(name, machine.name, rows, functions, charts, experiments, views)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +13,7 @@ from typing import Final, Literal
 from xml.sax.saxutils import escape
 
 from ..errors import ToolError, WorkloadError
-
-PALETTE: Final = ("#4878a8", "#d98b2b", "#4f9a4a", "#a5669b", "#3f9c96", "#a06a4f", "#8c8c3a")
+from ..markup import PALETTE
 
 LEFT: Final = 56
 RIGHT: Final = 16
@@ -25,6 +25,9 @@ LABELS: Final = 210
 LETTER: Final = 6.6
 """Width of a character, rounded up, in pixels."""
 DPI: Final = 150
+
+FEW_POINTS: Final = 6
+"""That are all named in words."""
 
 MOST_MARKS: Final = 10
 """Values of x that are all marked where lines are drawn through them."""
@@ -78,8 +81,20 @@ class Chart:
             f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" '
             f'viewBox="0 0 {self.width} {height:.0f}" width="{self.width}" height="{height:.0f}" '
             f'font-family="system-ui, sans-serif" font-size="12" fill="currentColor">\n'
-            f"<title>{escape(self.title)}</title>\n{body}\n</svg>\n"
+            f"<title>{escape(self.title)}</title>\n<desc>{escape(self.words())}</desc>\n"
+            f"{body}\n</svg>\n"
         )
+
+    def words(self) -> str:
+        """What is drawn, for who does not see it: of each series its number, least and largest."""
+        return "; ".join(f"{one.name}: {self._range(one)}" for one in self.series)
+
+    def _range(self, series: Series) -> str:
+        points = sorted(series.points, key=lambda point: point[1])
+        ends = [f"{y:.3g} at {self.labels[int(x)] if self.labels else f'{x:g}'}" for x, y in points]
+        if len(points) <= FEW_POINTS:
+            return f"{self.y} {', '.join(ends)}"
+        return f"{len(points)} values of {self.y}, from {ends[0]} to {ends[-1]}"
 
 
 def check_png() -> None:
@@ -88,7 +103,7 @@ def check_png() -> None:
         raise ToolError("report.matplotlib")
 
 
-def write_charts(charts: list[Chart], folder: Path, *, png: bool) -> list[Path]:
+def write_charts(charts: Sequence[Chart], folder: Path, *, png: bool) -> list[Path]:
     """SVG and CSV of each, and PNG if asked for; WorkloadError: there is no place for them."""
     written = []
     try:

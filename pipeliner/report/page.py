@@ -3,287 +3,195 @@
 from __future__ import annotations
 
 import base64
-import html
-import time
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ..diagnostics import Reason
+from ..markup import Html, element, fold, joined, script, style, wide
 from ..records import Record
-from ..records.candidate import Candidate, describe
+from . import tables
 from .charts import Chart
-from .figures import DEPTH, FunctionRow, Row, Tables, chart_names
-from .kernels import STAGES, KernelView
+from .figures import DEPTH, Tables, chart_names
+from .headline import Named, facts, headline
+from .kernels import KernelView, kernel_section
+from .rows import FunctionRow, Row
+from .summary import summary_of
 
-FEW_FAILURES: Final = 10
-"""That are shown without a click."""
+MANY_BARS: Final = 24
+"""Bars of a chart that is folded away: the table above it says the same."""
 
-MOST_FAILURES: Final = 200
-"""That are listed."""
-
-_STAGE_COLOURS: Final = ("#4878a8", "#d98b2b", "#4f9a4a", "#a5669b", "#3f9c96", "#a06a4f")
+NOTED: Final = ("gpu", "log", "measured on")
+"""Conditions that stand in the head; the first words of a log's are its GPU."""
 
 STYLE: Final = """
-:root { color-scheme: light dark; --ink: #24292f; --dim: #57606a; --page: #ffffff;
-  --line: #d0d7de; --soft: #f6f8fa; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --dim: #9198a1; --page: #0d1117;
-  --line: #30363d; --soft: #161b22; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 16px; max-width: 1080px; background: var(--page);
-  color: var(--ink); font: 16px/1.5 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
-h1 { font-size: 1.6em; line-height: 1.2; } h2 { margin-top: 2em; border-bottom: 1px solid
-  var(--line); } h3 { margin-bottom: 0.3em; overflow-wrap: anywhere; }
-.dim { color: var(--dim); }
-.wide { overflow-x: auto; max-width: 100%; }
-table { border-collapse: collapse; font-size: 0.9em; }
-th, td { padding: 3px 10px; border-bottom: 1px solid var(--line); text-align: right;
-  white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-td.text { text-align: left; white-space: normal; min-width: 16em; }
+body { margin: 0 auto; padding: 16px; max-width: 1400px; font-size: 16px; }
+h1 { font-size: 1.6em; line-height: 1.2; }
+h2 { margin-top: 1.5em; border-bottom: 1px solid var(--line); }
+h3 { margin: 2em 0 0.3em; }
+nav a { margin-right: 1em; }
+.lead { max-width: 46em; }
+.headline { font-size: 1.25em; font-weight: 600; margin: 0.6em 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(230px, 100%), 1fr));
+  gap: 10px; margin: 0 0 1.5em; }
+.facts div { background: var(--soft); padding: 8px 12px; border-radius: 6px; }
+.facts dt { color: var(--dim); font-size: 0.9em; } .facts dd { margin: 0; }
 svg.chart { max-width: 100%; height: auto; } .wide svg.chart { min-width: 520px; }
-@media (max-width: 600px) { td:first-child { white-space: normal; overflow-wrap: anywhere;
-  min-width: 7em; } th, td { padding: 3px 6px; } }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr));
   gap: 12px; }
-pre { background: var(--soft); padding: 10px; overflow-x: auto; max-width: 100%;
-  font: 12px/1.45 ui-monospace, Menlo, Consolas, monospace; }
-h1, p, summary, nav { overflow-wrap: anywhere; }
-details { margin: 0.4em 0; } summary { cursor: pointer; }
-img.timeline { min-width: 900px; width: 100%; }
-nav a { margin-right: 1em; }
-.role, .role-producer, .role-consumer { border-left: 3px solid #8c959f; padding-left: 3px; }
-.role-producer { border-left-color: #cf222e; } .role-consumer { border-left-color: #2da44e; }
+svg.timeline { display: block; min-width: 900px; width: 100%; height: auto; }
+details.kernel { border: 1px solid var(--line); border-radius: 6px; padding: 6px 12px; }
+details.kernel > summary { font-weight: 600; }
+@media (max-width: 600px) { body { padding: 10px; } .pipeliner th, .pipeliner td {
+  padding: 3px 6px; } .pipeliner tbody th { white-space: normal; min-width: 8.5em; } }
+@media print { .pipeliner .code { max-height: none; } }
 """
 
 
-def page(
-    title: str,
-    rows: Mapping[str, Sequence[Row]],
-    functions: Mapping[str, Sequence[FunctionRow]],
-    charts: Mapping[str, Sequence[Chart]],
-    tables: Mapping[str, Tables],
-    views: Mapping[str, Sequence[tuple[Row, Record, KernelView]]],
-    hidden: Mapping[Reason, int],
-) -> str:
-    """The whole page; each mapping is by machine, but ``hidden``: records not shown, by reason."""
-    sections = "\n".join(
-        _machine(name, rows[name], functions[name], charts[name], tables[name], views[name])
-        for name in rows
+@dataclass(frozen=True, slots=True)
+class MachinePart:
+    """What the page shows of one machine. ``full_name``: as its datasheet has it."""
+
+    name: str
+    full_name: str
+    rows: Sequence[Row]
+    functions: Sequence[FunctionRow]
+    charts: Sequence[Chart]
+    experiments: Tables
+    views: Sequence[tuple[Row, Record, KernelView]]
+
+    @property
+    def every(self) -> list[Row | FunctionRow]:
+        """The rows of workloads and of functions."""
+        return [*self.rows, *self.functions]
+
+
+def page(title: str, parts: Sequence[MachinePart], hidden: Mapping[Reason, int]) -> str:
+    """The whole page; ``hidden``: records that are not shown, by reason."""
+    code = script()
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    head = (
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        element("style", Html(style() + STYLE)),
     )
-    links = " ".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name in rows)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}{_stage_styles()}</style>\n</head>\n"
-        f"<body>\n<h1>{html.escape(title)}</h1>\n<nav>{links}</nav>\n{sections}\n{_hidden(hidden)}</body>\n</html>\n"
+    links = [element("a", part.name, href=f"#{_anchor(part.name)}") for part in parts]
+    body = (
+        element("h1", title),
+        element("p", LEAD, class_="lead"),
+        element("nav", joined(links, " "), aria_label="machines") if len(links) > 1 else "",
+        element("main", joined(_machine(part) for part in parts)),
+        _hidden(hidden),
+        element("script", Html(code)),
+    )
+    root = element(
+        "html",
+        element("head", joined(head)),
+        element("body", joined(body), class_="pipeliner"),
+        lang="en",
+    )
+    return f"<!DOCTYPE html>\n{root}\n"
+
+
+LEAD: Final = (
+    "Each kernel was made by pipeliner from a plan, timed on the GPU and checked. us: microseconds "
+    "of a run. The roofline is the least time that the GPU's arithmetic and memory allow."
+)
+
+
+def summary_html(part: MachinePart) -> Html:
+    """What a machine's records come to: the sentence, and the facts."""
+    return _summary(part, lambda row: row.label)
+
+
+def _machine(part: MachinePart) -> Html:
+    anchor = _anchor(part.name)
+    anchors = {id(row): f"{anchor}-kernel-{at}" for at, (row, _, _) in enumerate(part.views)}
+
+    def named(row: Row) -> str:
+        target = anchors.get(id(row))
+        return row.label if target is None else element("a", row.label, href=f"#{target}")
+
+    return joined(
+        (
+            element("h2", f"{part.full_name} ({part.name})", id=anchor),
+            _summary(part, named),
+            tables.speed_table(part.rows, named),
+            tables.function_table(part.functions),
+            *_charts(part, named),
+            *_experiments(part),
+            *_kernels(part, anchors),
+            tables.failures(part.every),
+            tables.conditions(part.every),
+        )
     )
 
 
-def _machine(
-    name: str,
-    rows: Sequence[Row],
-    functions: Sequence[FunctionRow],
-    charts: Sequence[Chart],
-    tables: Tables,
-    views: Sequence[tuple[Row, Record, KernelView]],
-) -> str:
-    drawings = chart_names(tables)
-    small = [chart for chart in charts if chart.name.startswith(DEPTH)]
-    large = [chart for chart in charts if chart not in small and chart.name not in drawings]
-    rates = {chart.name: chart for chart in charts if chart.name in drawings}
-    parts = [f'<h2 id="{_anchor(name)}">{html.escape(name)}</h2>', _speed_table(rows)]
-    parts.append(_function_table(functions))
-    parts += [_wide(chart.svg()) for chart in large]
+def _summary(part: MachinePart, named: Named) -> Html:
+    found = summary_of(part.rows)
+    settings = tables.settings(part.every)
+    noted = [
+        ", ".join(one.partition(";")[0] for one in settings[name])
+        for name in NOTED
+        if name in settings
+    ]
+    said = headline(found) if part.rows else f"{len(part.functions)} functions tuned"
+    about = facts(found, ", ".join(noted), named) if part.rows else Html("")
+    return joined((element("p", said, class_="headline"), about))
+
+
+def _charts(part: MachinePart, named: Named) -> list[Html]:
+    drawings = chart_names(part.experiments)
+    small = [chart for chart in part.charts if chart.name.startswith(DEPTH)]
+    large = [one for one in part.charts if one not in small and one.name not in drawings]
+    bars = [chart for chart in large if chart.kind == "bars"]
+    made = [
+        fold(f"{chart.title}, drawn", _drawn(chart))
+        if len(chart.labels) > MANY_BARS
+        else _drawn(chart)
+        for chart in bars
+    ]
+    made.append(tables.choice_table(summary_of(part.rows), named))
+    made += [_drawn(chart) for chart in large if chart not in bars]
     if small:
-        drawn = "\n".join(f"<div>{chart.svg()}</div>" for chart in small)
-        parts.append(f'<h3>Time over depth</h3>\n<div class="grid">{drawn}</div>')
-    for (title, variants), drawing in zip(tables.items(), drawings):
-        chart = rates.get(drawing)
-        parts += [_experiment(title, variants), _wide(chart.svg()) if chart else ""]
-    if views:
-        parts.append(f"<h3>The chosen kernels</h3>\n{_legend()}")
-        parts += [_kernel(row, record, view) for row, record, view in views]
-    every: list[Row | FunctionRow] = [*rows, *functions]
-    parts += [_failures(every), _conditions(every)]
-    return "\n".join(part for part in parts if part)
+        drawn = (element("div", Html(chart.svg())) for chart in small)
+        made += [element("h3", "Time over depth"), element("div", *drawn, class_="grid")]
+    return made
 
 
-def _speed_table(rows: Sequence[Row]) -> str:
-    peers = list(dict.fromkeys(name for row in rows for name in row.peers))
-    head = ["workload", "us", "TFLOP/s", "of the roofline", "predicted us", "tried"]
-    body = []
-    for row in rows:
-        best = row.best
-        if best is None:
-            continue
-        ratios = [
-            f"{row.peers[name].us / best.us:.2f}" if name in row.peers else "-" for name in peers
-        ]
-        body.append(
-            [
-                row.label,
-                f"{best.us:.1f}",
-                f"{row.tflops(best.us):.1f}",
-                f"{row.roofline_us / best.us:.0%}",
-                f"{best.predicted_us:.1f}" if best.predicted_us else "-",
-                str(len(row.ours)),
-                *ratios,
-            ]
-        )
-    return _table([*head, *(f"of {name}" for name in peers)], body) if body else ""
+def _experiments(part: MachinePart) -> list[Html]:
+    rates = {chart.name: chart for chart in part.charts}
+    made = []
+    drawings = chart_names(part.experiments)
+    for (title, variants), drawing in zip(part.experiments.items(), drawings):
+        made.append(tables.experiment(title, variants))
+        if drawing in rates:
+            made.append(_drawn(rates[drawing]))
+    return made
 
 
-def _function_table(functions: Sequence[FunctionRow]) -> str:
-    """The fastest of each function of the user's."""
-    body = []
-    for row in functions:
-        best = row.best
-        if best is None:
-            continue
-        knobs, asked = describe(Candidate.from_json(best.candidate))
-        predicted = f"{best.predicted_us:.1f}" if best.predicted_us else "-"
-        body.append([row.label, f"{best.us:.1f}", predicted, str(len(row.ours)), knobs, asked])
-    head = ["function", "us", "predicted us", "tried", "knobs", "asked"]
-    return _table(head, body) if body else ""
-
-
-def _experiment(title: str, variants: Mapping[str, Mapping[str, Record]]) -> str:
-    """Times of every variant; in each column the cell's shade is its share of the fastest.
-
-    Why there is no time is said below, by number; a cell is empty where there is no record.
-    """
-    columns = list(dict.fromkeys(name for found in variants.values() for name in found))
-    best = {
-        column: min(
-            (found[column].us for found in variants.values() if _ran(found.get(column))), default=0
-        )
-        for column in columns
-    }
-    body = []
-    reasons: dict[str, int] = {}
-    for label, found in variants.items():
-        cells = [f"<td>{html.escape(label)}</td>"]
-        for column in columns:
-            record = found.get(column)
-            if record is None:
-                cells.append("<td></td>")
-                continue
-            if record.failure:
-                number = reasons.setdefault(str(record.failure), len(reasons) + 1)
-                cells.append(f'<td class="dim">none ({number})</td>')
-                continue
-            share = best[column] / record.us
-            shade = f"background: rgba(45, 164, 78, {0.6 * share:.2f})"
-            cells.append(f'<td style="{shade}" title="{share:.0%}">{record.us:.1f}</td>')
-        body.append("<tr>" + "".join(cells) + "</tr>")
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in ("us", *columns))
-    lines = "\n".join(body)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{lines}\n</tbody></table>"
-    notes = "".join(f"<br>({at}) {html.escape(why)}" for why, at in reasons.items())
-    below = f'\n<p class="dim">No time:{notes}</p>' if notes else ""
-    return f"<h3>{html.escape(title)}</h3>\n{_wide(table)}{below}"
-
-
-def _kernel(row: Row, record: Record, view: KernelView) -> str:
-    title = f"{row.label}: {record.us:.1f} us, {row.tflops(record.us):.1f} TFLOP/s"
-    parts = [f"<summary>{html.escape(title)}</summary>"]
-    tile, asked = describe(Candidate.from_json(record.candidate))
-    parts.append(f'<p class="dim">tile {html.escape(tile)}; asked: {html.escape(asked)}</p>')
-    if view.missing:
-        parts.append(f"<p>{html.escape(view.missing)}</p>")
-    if view.resources:
-        cells = [[name, str(value)] for name, value in view.resources.items()]
-        parts.append(_table(["resource", ""], cells))
-    if view.explanation:
-        parts.append(f"<h4>Plan</h4>\n<pre>{html.escape(view.explanation)}</pre>")
-    if view.timeline:
-        data = base64.b64encode(view.timeline.encode()).decode()
-        name = html.escape(row.label, quote=True)
-        drawn = f'alt="timeline of {name}" src="data:image/svg+xml;base64,{data}"'
-        parts.append(
-            "<h4>Timeline, in model time</h4>\n" + _wide(f'<img class="timeline" {drawn}>')
-        )
-    if view.cuda:
-        parts.append(f'<h4>CUDA</h4>\n<pre class="cuda">{view.cuda}</pre>')
-    return "<details>" + "\n".join(parts) + "</details>"
-
-
-def _failures(rows: Sequence[Row | FunctionRow]) -> str:
-    failed = [(row, one) for row in rows for one in row.failures]
-    if not failed:
-        return ""
-    body = "\n".join(
-        f"<tr><td>{html.escape(row.label)}</td>"
-        f'<td class="text">{html.escape(one.label or one.candidate or one.contender)}</td>'
-        f'<td class="text">{html.escape(str(one.failure))}</td></tr>'
-        for row, one in failed[:MOST_FAILURES]
+def _kernels(part: MachinePart, anchors: Mapping[int, str]) -> list[Html]:
+    if not part.views:
+        return []
+    sections = (
+        kernel_section(row, record, view, anchors[id(row)]) for row, record, view in part.views
     )
-    if (more := len(failed) - MOST_FAILURES) > 0:
-        body += f"\n<tr><td>and {more} more</td></tr>"
-    return (
-        f"<h3>What has no time ({len(failed)})</h3>\n"
-        f"<details{' open' * (len(failed) <= FEW_FAILURES)}><summary>reasons</summary>"
-        + _wide(f"<table><tbody>\n{body}\n</tbody></table>")
-        + "</details>"
-    )
+    return [element("h3", "The fastest kernels: plan, timeline and CUDA"), *sections]
 
 
-def _hidden(hidden: Mapping[Reason, int]) -> str:
+def _drawn(chart: Chart) -> Html:
+    return wide(chart.title, Html(chart.svg()))
+
+
+def _hidden(hidden: Mapping[Reason, int]) -> Html:
     if not hidden:
-        return ""
-    lines = "".join(f"<br>{count}: {html.escape(str(why))}" for why, count in hidden.items())
-    return f'<p class="dim">Records that are not shown:{lines}</p>\n'
-
-
-def _conditions(rows: Sequence[Row | FunctionRow]) -> str:
-    """Each setting with every value that it had."""
-    records = [one for row in rows for one in row.records]
-    values: dict[str, dict[str, None]] = {}
-    for one in records:
-        values.setdefault("versions", {})[one.versions] = None
-        for name, value in one.conditions.items():
-            values.setdefault(name, {})[value] = None
-    days = sorted({time.strftime("%Y-%m-%d", time.gmtime(one.made)) for one in records if one.made})
-    if days:  # a log has none
-        values["measured on"] = dict.fromkeys(days)
-    body = [[name, ", ".join(found)] for name, found in values.items()]
-    samples = sum(len(one.samples) for one in records)
-    note = (
-        f"{len(records)} records, {samples} samples; kernels run interleaved with the fastest "
-        "before them, the L2 cache overwritten before each run, and are checked against float64."
-    )
-    return f"<h3>Conditions</h3>\n<p>{note}</p>\n{_table(['', ''], body)}"
-
-
-def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    lines = "\n".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body
-    )
-    return _wide(f"<table><thead><tr>{top}</tr></thead><tbody>\n{lines}\n</tbody></table>")
-
-
-def _wide(inner: str) -> str:
-    """What may be wider than a phone: it scrolls by itself."""
-    return f'<div class="wide">{inner}</div>'
-
-
-def _legend() -> str:
-    stages = " ".join(f'<span class="stage{at}">stage {at}</span>' for at in range(STAGES))
-    roles = (
-        '<span class="role-producer">producer</span> <span class="role-consumer">consumer</span>'
-    )
-    return f'<p class="dim">CUDA lines: {stages} {roles}; a line tells its origin on hovering.</p>'
-
-
-def _stage_styles() -> str:
-    return "\n".join(
-        f".stage{at} {{ background: {colour}33; }}" for at, colour in enumerate(_STAGE_COLOURS)
-    )
-
-
-def _ran(record: Record | None) -> bool:
-    return record is not None and not record.failure
+        return Html("")
+    lines = [joined((element("br"), f"{count}: {why}"), "") for why, count in hidden.items()]
+    return element("p", "Records that are not shown:", *lines, class_="dim")
 
 
 def _anchor(name: str) -> str:

@@ -288,7 +288,7 @@ def _draw_legend(page: _Page, timeline: Runs) -> None:
     samples: list[tuple[str, str]] = [
         (f'fill="{PALETTE[0]}"', "a pipe works, on the iteration that the number names"),
         (f'fill="{PALETTE[0]}" fill-opacity="0.4"', "the result is under way"),
-        ('fill="url(#fill0)"', "slot filling"),
+        (f'fill="url(#{page.prefix}fill0)"', "slot filling"),
         (f'fill="{PALETTE[0]}" fill-opacity="{_STATES["ready"]}"', "ready"),
         (f'fill="{PALETTE[0]}" fill-opacity="{_STATES["read"]}"', "read"),
         ('class="stall"', "all threads stalled"),

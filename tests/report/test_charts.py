@@ -6,9 +6,10 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pipeliner.kernel.shown import cuda_html
 from pipeliner.report import Chart, Series
 from pipeliner.report.charts import ticks
-from pipeliner.report.kernels import coloured
+from pipeliner.values.op import Op
 from pipeliner.values.origin import Origin
 
 
@@ -43,14 +44,25 @@ def test_ticks_are_round(low, high, expected):
 
 def test_lines_have_the_colour_of_their_stage_and_role():
     source = 'helper\nextern "C" __global__ void k() {\n  a < b;\n  c;\n  d;\n}'
-    load = Origin(op="A", stage=0, role="producer")
-    shown = coloured(source, {3: load, 4: load, 5: Origin(op="B", stage=9)})
-    assert "helper" not in shown
+    load = Origin(op=Op("A"), stage=0, role="producer")
+    shown = cuda_html(source, {3: load, 4: load, 5: Origin(op=Op("B"), stage=9)})
+    assert "<summary>helpers: lines 1 to 1</summary><pre>helper\n</pre>" in shown
     assert (
-        '<span class="stage0 role-producer" title="A, stage 0, role producer">  a &lt; b;\n  c;</span>'
-        in shown
+        '<span class="stage0 role-producer" title="A, stage 0, role producer">'
+        "  a &lt; b;\n  c;\n</span>" in shown
     )
-    assert '<span class="stage5" title="B, stage 9">  d;</span>' in shown
+    assert '<span class="stage5" title="B, stage 9">  d;\n</span>' in shown
+
+
+def test_a_chart_is_said_in_words():
+    points = tuple((float(at), 3.0 * (at - 4) ** 2 + 1) for at in range(10))
+    lines = Chart(
+        "c", "c", "lines", "slots", "us", (Series("a<b", points), Series("b", points[:2]))
+    )
+    assert lines.words() == "a<b: 10 values of us, from 1 at 4 to 76 at 9; b: us 28 at 1, 49 at 0"
+    assert "<desc>a&lt;b: 10 values" in lines.svg()
+    bars = Chart("c", "c", "bars", "x", "share", (Series("s", ((0.0, 2.0),)),), labels=("one",))
+    assert bars.words() == "s: share 2 at one"
 
 
 def test_a_csv_has_its_labels_in_full():

@@ -6,8 +6,6 @@ import csv
 import dataclasses
 import html.parser
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -23,7 +21,9 @@ from pipeliner.records.candidate import Candidate, machine_key, versions_key, wo
 from pipeliner.records.functions import Knobs, function_workload, name_of
 from pipeliner.records.log import SHIPPED
 from pipeliner.report import charts, report
-from pipeliner.report.figures import Row, bytes_of, peak_flops
+from pipeliner.report.headline import headline
+from pipeliner.report.rows import Row, bytes_of, peak_flops
+from pipeliner.report.summary import notable, summary_of
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import accelerated, cuda_target
 from tests.refusals import refused, told
@@ -32,7 +32,6 @@ from tests.tuning.functions import reversing
 H100 = accelerated(cuda_target("h100"))
 GEMM = Gemm(512, 512, 512)
 CONV = conv2d(32, 56, 56, 64, 64, 3, 3, pad=1)
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 TOO_DEEP = "cannot compile: it needs 294912 bytes of shared memory"
 EVIL = "cannot compile: <script>alert(1)</script>"
 
@@ -126,8 +125,8 @@ def test_it_is_whole_and_needs_nothing_else(outline):
     assert outline.open == []
     assert outline.count["html"] == outline.count["body"] == 1
     assert all(link.startswith(("#", "data:")) for link in outline.links)
-    assert "script" not in outline.count
-    assert outline.count["meta"] == 2
+    assert outline.count["script"] == 1
+    assert outline.count["meta"] == 3
 
 
 def test_everything_asked_for_is_on_it(outline, page):
@@ -146,20 +145,24 @@ def test_everything_asked_for_is_on_it(outline, page):
         "What has no time (2)",
         EVIL,
         f"No time:(1) {TOO_DEEP}",
+        "0.89 times as fast as cuBLAS over 1 workload",
+        "The model's first choice",
         "tile 128x128x64; asked: mechanism tma, instruction wgmma",
         "made up in a test",
         versions_key(),
     ):
         assert words in text, words
     assert "pipeliner 0.0.1" not in text
-    rows = re.findall(r"<tr><td>(depth \d|cuBLAS)</td><td[^>]*>([^<]*)</td></tr>", page.read_text())
+    rows = re.findall(
+        r"<tr><th[^>]*>(depth \d|cuBLAS)</th><td[^>]*>([^<]*)</td></tr>", page.read_text()
+    )
     assert dict(rows) == {
         **{f"depth {depth}": f"{20 / depth:.1f}" for depth in (1, 2, 3, 4)},
         "depth 9": "none (1)",
         "cuBLAS": "4.0",
     }
-    assert outline.count["details"] == 3
-    assert sum(link.startswith("data:image/svg") for link in outline.links) == 2
+    assert page.read_text().count('<details id="h100-kernel-') == 2
+    assert page.read_text().count('class="timeline"') == 2
 
 
 def test_the_table_of_speed_is_right(outline):
@@ -167,13 +170,13 @@ def test_the_table_of_speed_is_right(outline):
     rate = GEMM.flops() / 4.5 * 1e-6
     row = Row(GEMM, "", machine_for("h100"), ())
     found = re.search(
-        r"512x512x512 float16 NT\n([\d.]+)\n([\d.]+)\n(\d+)%\n([\d.]+)\n(\d+)\n([\d.]+)", text
+        r"512x512x512 float16 NT\n([\d.]+)\n([\d.]+)x\n(\d+)%\n([\d.]+)\n([\d.]+)\n(\d+)\n", text
     )
     assert found.group(1) == "4.5"
-    assert float(found.group(2)) == pytest.approx(rate, abs=0.05)
+    assert float(found.group(2)) == pytest.approx(4.0 / 4.5, abs=0.005)
     assert int(found.group(3)) == round(100 * row.roofline_us / 4.5)
-    assert found.group(5) == "5"
-    assert float(found.group(6)) == pytest.approx(4.0 / 4.5, abs=0.005)
+    assert float(found.group(4)) == pytest.approx(rate, abs=0.05)
+    assert found.group(6) == "5"
 
 
 def test_the_roofline_is_the_data_sheets():
@@ -184,6 +187,62 @@ def test_the_roofline_is_the_data_sheets():
     assert bytes_of(Gemm(16, 32, 64, dtype="int8")) == 16 * 64 + 64 * 32 + 16 * 32 * 4
     thin = Row(Gemm(16, 4096, 4096), "", h100, ())
     assert thin.roofline_us == pytest.approx(2 * 4096 * 4096 / 3.03e12 * 1e6, rel=0.02)
+
+
+def test_strides_leave_out_what_is_not_read():
+    """Of 56 rows and columns, 1x1 at a stride of 2 reads 28 each; 3x3 with padding reads all."""
+    narrow, wide = (conv2d(32, 56, 56, 256, 512, r, r, stride=2, pad=r // 2) for r in (1, 3))
+    written = 32 * 28 * 28 * 512 * 2
+    assert bytes_of(narrow) == 32 * 28 * 28 * 256 * 2 + 256 * 512 * 2 + written
+    assert bytes_of(wide) == 32 * 56 * 56 * 256 * 2 + 9 * 256 * 512 * 2 + written
+    far = conv2d(1, 9, 9, 64, 64, 3, 3, dilation=4)  # rows 0, 4 and 8, one pixel out
+    assert bytes_of(far) == (9 + 9 * 64 + 1) * 64 * 2
+
+
+def row(us: dict[str, tuple[float, float]], peer: float = 0.0, n: int = 512) -> Row:
+    """Candidates by name with the times that they took and were predicted, and one timed again."""
+    key = ("{}", "h100", "v")
+    ours = [
+        Record(*key, name, samples=(took,), predicted_us=said)
+        for name, (took, said) in us.items()
+        for _ in range(2)
+    ]
+    peers = [Record(*key, contender="cuBLAS", samples=(peer,))] if peer else []
+    return Row(Gemm(512, n, 512), f"n {n}", machine_for("h100"), (*ours, *peers))
+
+
+def test_what_records_come_to():
+    """Kernels count once though timed twice; a choice is wrong by what it takes more."""
+    good = row({"a": (4.0, 5.0), "b": (8.0, 9.0)}, peer=8.0, n=256)
+    bad = row({"a": (10.0, 4.0), "b": (8.0, 8.0)}, peer=4.0)
+    found = summary_of([good, bad])
+    assert (found.workloads, found.kernels, found.failures) == (2, 4, 0)
+    spread = found.peers["cuBLAS"]
+    assert spread.mean == pytest.approx(1.0)
+    assert (spread.worst, spread.best) == ((bad, 0.5), (good, 2.0))
+    assert [(one.row.label, one.regret) for one in found.choices] == [("n 512", 1.25), ("n 256", 1)]
+    assert found.regret.worst == (bad, 0.8)
+    assert (found.predictions, found.far_off) == (4, 1)
+    assert found.error == pytest.approx((0.125 + 0.25) / 2)
+    assert notable(found)[:2] == [bad, good]
+    assert headline(found) == (
+        "1.00 times as fast as cuBLAS over 2 workloads (geometric mean; 0.50 at worst, 2.00 at best)"
+    )
+    alone = summary_of([row({"a": (4.0, 0.0)})])
+    assert (alone.choices, alone.regret, alone.predictions, alone.peers) == ((), None, 0, {})
+    assert "of the roofline (geometric mean)" in headline(alone)
+
+
+def test_what_is_written_shows_in_a_notebook(db, tmp_path):
+    written = report(db, tmp_path / "r & d.html", plots=tmp_path / "p", kernels=0)
+    assert str(written) == str(list(written))
+    assert repr(written) == (
+        f"ReportFiles({str(written[0])!r} and {len(written) - 1} plots: 2 workloads on h100)"
+    )
+    outline = Outline(written._repr_html_())
+    assert outline.open == []
+    assert outline.links == [str(written[0])]
+    assert "0.89 times as fast as cuBLAS" in "".join(outline.text)
 
 
 def test_plots_are_files(db, tmp_path):
@@ -283,7 +342,7 @@ def test_a_machine_of_ones_own_is_shown_by_its_file(tmp_path):
             )
     report(tmp_path / "r", tmp_path / "r.html", machine=file)
     text = (tmp_path / "r.html").read_text()
-    shares = dict(re.findall(r'<h2 id="(\w+)">.*?<td>(\d+)%</td>', text, re.DOTALL))
+    shares = dict(re.findall(r'<h2 id="(\w+)">.*?data-key="[^"]*">(\d+)%</td>', text, re.DOTALL))
     assert int(shares["mygpu"]) == pytest.approx(2 * int(shares["h100"]), abs=1)
     assert "on My GPU (sm_90" in text  # the plan
     assert "not shown" not in text
@@ -333,66 +392,6 @@ def test_the_command_writes_it(db, tmp_path, capsys):
     output = tmp_path / "r.html"
     assert cli.main(["report", "--db", str(db), "-o", str(output), "--kernels", "0"]) == 0
     assert capsys.readouterr().out == f"{output}\n"
-
-
-def browse(page, width: int, tmp_path) -> dict[str, int]:
-    """What a browser finds of the page in a frame of that width, in pixels.
-
-    Chromium's windows are no narrower than 500 pixels, its frames are.
-    """
-    found = (
-        "const d = document.documentElement; for (const e of document.querySelectorAll('details'))"
-        " e.open = true; addEventListener('load', () => parent.postMessage([d.scrollWidth,"
-        " innerWidth, [...document.images].filter(i => i.naturalWidth > 0).length,"
-        " document.images.length, d.scrollHeight].join(), '*'))"
-    )
-    (tmp_path / "probed.html").write_text(
-        page.read_text().replace("</body>", f"<script>{found}</script></body>")
-    )
-    outer = tmp_path / "outer.html"
-    outer.write_text(
-        "<script>addEventListener('message', e => document.body.dataset.found = e.data)</script>"
-        f'<body><iframe src="probed.html" width="{width}" height="800" frameborder="0"></iframe>'
-    )
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'p'}"]
-    shown = ["--window-size=1600,900", "--virtual-time-budget=10000", "--dump-dom"]
-    done = subprocess.run(
-        [BROWSER, *options, *shown, outer.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    values = re.search(r'data-found="([\d,]+)"', done.stdout)
-    assert values, done.stderr
-    names = ("content", "window", "drawn", "images", "height")
-    return dict(zip(names, map(int, values.group(1).split(","))))
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
-def test_long_names_do_not_hang_over(tmp_path):
-    spec = Gemm(100003, 100019, 100043, 16, epilogue=("bias", "gelu", "scale", "residual"))
-    key = (workload_key(spec), "h100", versions_key())
-    candidate = Candidate(GemmTile(128, 128, 64), Request(depth=2)).to_json()
-    variant = {"experiment": "E" * 200 + ": " + "f" * 99, "label": "v" * 300}
-    with Records(tmp_path / "r") as records:
-        records.add(Record(*key, candidate, samples=(5.0,), conditions={"c" * 99: "d" * 300}))
-        records.add(Record(*key, candidate, samples=(5.0,), **variant))
-        records.add(Record(*key, candidate, failure="cannot:" + "y" * 500, **variant))
-        records.add(Record('{"kind": "' + "A" * 400, *key[1:], samples=(1.0,)))
-    report(tmp_path / "r", tmp_path / "r.html", kernels=0)
-    found = browse(tmp_path / "r.html", 320, tmp_path)
-    assert found["content"] <= found["window"] == 320
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
-@pytest.mark.parametrize("width", [320, 390, 1280])
-def test_a_browser_draws_it_and_nothing_hangs_over(page, tmp_path, width):
-    """At the width of a small phone, of a usual one and of a desk."""
-    found = browse(page, width, tmp_path)
-    assert found["window"] == width
-    assert found["content"] <= found["window"]
-    assert found["drawn"] == found["images"] == 2
-    assert found["height"] > 1500
 
 
 def test_a_log_is_reported_as_records_are(tmp_path, capsys):
