@@ -14,7 +14,8 @@ from .passes.ir.marks import is_marked
 from .plan.request import Options, Request, asked
 from .records.candidate import default_candidate, is_workload
 from .records.functions import AnyWorkload, function_workload
-from .records.recorded import recorded, with_reason
+from .records.recorded import Choice, recorded, with_reason
+from .records.settings import is_function_of_knobs, recorded_setting
 from .targets import cuda_target
 
 if TYPE_CHECKING:
@@ -109,15 +110,18 @@ def build(
     (default: what PIPELINER_DB names) or, where it was not tuned or something is asked for by
     ``options``, as the model chooses; the plan says which. ``refine``: depths that are predicted to
     be nearly as fast as the best are all compiled, and the one is taken that is best by what ptxas
-    made of it; no GPU is needed, and records are not looked at. With ``db`` a function is built as
-    the fastest candidate that ``tune`` recorded of it. RecordsError: ``db`` with ``refine``, or for
-    what is pipelined already. TypeError: options for that. PlanError: ``refine`` where a depth is
-    asked for; what ``pipeline`` raises.
+    made of it; no GPU is needed, and records are not looked at. With ``db`` a function, or one of
+    knobs, is built as the fastest candidate that ``tune`` recorded of it. RecordsError: ``db`` with
+    ``refine``, or for what is pipelined already. TypeError: options for that. PlanError: ``refine``
+    where a depth is asked for; what ``pipeline`` raises.
     """
     if refine:
         return _refined(func, target, db, asked(options))
     if is_workload(func):
         return _build_workload(func, target, asked(options), db)
+    if db is not None and is_function_of_knobs(func):
+        given = cuda_target(target)
+        return _built_as(*recorded_setting(func, given, asked(options), db), given)
     original = function = only_function(as_module(func))
     if is_marked(function) and db is not None:
         raise RecordsError("records.function")
@@ -148,6 +152,10 @@ def _build_workload(
 ) -> Kernel:
     given = cuda_target(target)
     choice = recorded(spec, given, request, db)
-    original = only_function(as_module(choice.candidate.function(spec)))
+    return _built_as(choice.candidate.function(spec), choice, given)
+
+
+def _built_as(function: Any, choice: Choice, given: Any) -> Kernel:
+    original = only_function(as_module(function))
     function = with_reason(pipeline_with(original, given, choice.candidate.request), choice.why)
     return Kernel(as_module(function), compiled_for(function, given), original=original)

@@ -77,8 +77,13 @@ def triton(spec: Spec) -> Runner:
     return run
 
 
-def compiled_by_torch(spec: GatedGemm) -> Runner:
-    """A gated GEMM as torch.compile makes it of its two products; the output is returned."""
+def compiled_by_torch(spec: Spec) -> Runner:
+    """A gated GEMM as torch.compile makes it of its two products; the output is returned.
+
+    WorkloadError: it is something else.
+    """
+    if not isinstance(spec, GatedGemm):
+        raise WorkloadError("peer.torch", workload=spec.name)
     import torch
 
     activation = {"silu": torch.nn.functional.silu, "relu": torch.relu}.get(
@@ -97,7 +102,9 @@ def _torch_function(spec: Spec) -> Runner:
     """The workload as a function of its inputs that inductor can compile."""
     if isinstance(spec, Conv):
         return _torch_convolution(_plain_convolution(spec, "Triton"))
-    if not isinstance(spec, Gemm) or spec.epilogue or spec.weights or spec.out != spec.storage:
+    if not isinstance(spec, Gemm) or isinstance(spec, GatedGemm):
+        raise WorkloadError("peer.triton_plain", workload=spec.name)
+    if spec.epilogue or spec.weights or spec.out != spec.storage:
         raise WorkloadError("peer.triton_plain", workload=spec.name)
     return _product(spec)
 

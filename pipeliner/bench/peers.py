@@ -20,7 +20,7 @@ from tvm import s_tir, te
 from ..errors import WorkloadError
 from ..kernel.compiled import Kernel, compile_kernel
 from ..schedules.names import blockized, updating
-from ..schedules.workloads import Gemm
+from ..schedules.workloads import GatedGemm, Gemm, Spec
 from ..values.elements import element
 
 STOCK: Final = "s_tir"
@@ -131,13 +131,15 @@ def stock_simt(gemm: Gemm, target: Any, stages: int) -> Kernel:
     return compile_kernel(sch, target, STOCK, ASYNC_COPY)
 
 
-def cublas(gemm: Gemm, *, fast: bool = True) -> Callable[[Any, Any, Any], Any]:
+def cublas(gemm: Spec, *, fast: bool = True) -> Callable[[Any, Any, Any], Any]:
     """The same product by cuBLAS, as ``run(a, b, c)`` on torch tensors.
 
     fp32 runs without tf32, tf32 with it; fp8 by cuBLASLt with scales of one, its result returned.
     ``fast``: tensor cores sum all of fp8 by themselves, as ``wgmma`` does (``use_fast_accum``), or
     else sums of some are promoted. WorkloadError: cuBLAS through torch has no such product.
     """
+    if not isinstance(gemm, Gemm) or isinstance(gemm, GatedGemm):
+        raise WorkloadError("peer.cublas", workload=gemm.name)
     import torch
 
     if gemm.storage.startswith("float8"):

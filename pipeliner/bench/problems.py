@@ -45,7 +45,12 @@ PEERS: Final = {
 }
 """What a person calls a peer, and how the names of its contenders start."""
 
-_CALLS: Final[dict[str, Callable[[Any], Runner]]] = {CUBLAS: cublas, CUDNN: cudnn, TRITON: triton}
+_CALLS: Final[dict[str, Callable[[Any], Runner]]] = {
+    CUBLAS: cublas,
+    CUDNN: cudnn,
+    TRITON: triton,
+    TORCH: compiled_by_torch,
+}
 
 USUAL_PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa")
 

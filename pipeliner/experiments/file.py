@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..bench.results import CUBLAS, CUDNN, TORCH, TRITON
 from ..diagnostics import Reason
 from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
@@ -26,6 +27,7 @@ from ..schedules import (
     Conv,
     ConvTile,
     DepthwiseTile,
+    GatedGemm,
     Gemm,
     GemmTile,
     NaiveTile,
@@ -44,13 +46,14 @@ from .functions import FUNCTION, is_named, named_functions
 SHIPPED: Final = ("ladder", "depths")
 """Experiments that come with the library, by name."""
 
-KINDS: Final = ("gemm", "conv", "attention", FUNCTION)
-"""Of workloads: products, all that is a convolution, attention, and functions of one's own."""
+KINDS: Final = ("gemm", "gated", "conv", "attention", FUNCTION)
+"""Of workloads: GEMMs, gated ones, all that is a convolution, attention, functions of one's own."""
 
-PEERS: Final = {"cublas": "cuBLAS", "cudnn": "cuDNN", "triton": "Triton"}
+PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "triton": TRITON, "torch": TORCH}
 
 _MAKERS: Final[Mapping[str, Callable[..., Spec]]] = {
     "gemm": Gemm,
+    "gated": GatedGemm,
     "conv1d": conv1d,
     "conv2d": conv2d,
     "conv3d": conv3d,
@@ -82,7 +85,7 @@ _LISTED: Final = tuple(name for name in _OPTIONS if name not in _PAIRS)
 class LabelledWorkload:
     """A workload of an experiment, by the ``label`` that it has there.
 
-    ``kind``: ``gemm``, ``conv``, ``attention`` or ``function``.
+    ``kind``: ``gemm``, ``gated``, ``conv``, ``attention`` or ``function``.
     """
 
     label: str
@@ -229,7 +232,7 @@ def _of_kind(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
             "experiment.kind", choices=(*_MAKERS, "file.py:function"), value=repr(kind)
         )
     values = {name: value for name, value in table.items() if name not in ("kind", "square")}
-    if "square" in table and (kind != "gemm" or not values.keys().isdisjoint("mnk")):
+    if "square" in table and (kind not in ("gemm", "gated") or not values.keys().isdisjoint("mnk")):
         raise WorkloadError("experiment.square")
     many = {name: _listed(name, value) for name, value in values.items() if name in _EXTENTS}
     rest = {name: _pair(value) for name, value in values.items() if name not in _EXTENTS}
@@ -242,13 +245,16 @@ def _of_kind(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
                 for name, value in zip(many, chosen)
                 if len(many[name]) > 1
             ]
-            label = made.name if extent is None else " ".join([f"{extent}^3", *told])
+            named = [*(["gated"] if kind == "gated" else []), f"{extent}^3", *told]
+            label = made.name if extent is None else " ".join(named)
             yield LabelledWorkload(label, _family(made), made)
 
 
 def _family(spec: Spec) -> str:
     if isinstance(spec, Attention):
         return "attention"
+    if isinstance(spec, GatedGemm):
+        return "gated"
     return "gemm" if isinstance(spec, Gemm) else "conv"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..errors import WorkloadError
 from ..kernel.user_file import user_value
 from ..records.functions import FunctionWorkload, function_workload
-from ..tuning.settings import is_function_of_knobs
+from ..records.settings import is_function_of_knobs
 from ..values.failure import why_called
 
 FUNCTION: Final = "function"
@@ -45,10 +45,12 @@ def named_functions(
             raise WorkloadError(
                 "experiment.unknown_field", what=kind, known=tuple(known), name=parameter
             )
+    lists = {one.name: one.default for one in known.values() if isinstance(one.default, list)}
+    first = {name: some[0] for name, some in lists.items() if some}  # of knobs, as ``tune`` begins
     for values in itertools.product(*many.values()):
         setting = dict(zip(many, values))
         try:
-            workload = function_workload(made(**setting))
+            workload = function_workload(made(**{**first, **setting}))
         except Exception as err:  # whatever a user's function raises is what is wrong with the file
             raise WorkloadError("experiment.function", kind=kind, why=why_called(err)) from err
         told = [f"{one} {setting[one]}" for one in many if len(many[one]) > 1]

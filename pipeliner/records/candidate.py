@@ -99,7 +99,7 @@ def describe(candidate: Candidate) -> tuple[str, str]:
     tile, request = candidate.tile, candidate.request
     if isinstance(tile, Knobs):
         asked = [f"{name} {value}" for name, value in _differing(request)]
-        return ", ".join(f"{name} {value}" for name, value in tile.values), ", ".join(asked) or "-"
+        return tile.told, ", ".join(asked) or "-"
     sizes = [f"{name} {value}" for name, value in _differing(tile) if name not in "mnk"]
     extents = [str(getattr(tile, name)) for name in "mnk" if hasattr(tile, name)]
     asked = [f"{name} {value}" for name, value in _differing(request)]

@@ -36,6 +36,11 @@ class Knobs:
     values: tuple[tuple[str, Any], ...] = ()
     made: str = ""
 
+    @property
+    def told(self) -> str:
+        """As a person says it: ``rows 2, step 32``."""
+        return ", ".join(f"{name} {value}" for name, value in self.values)
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionWorkload:

@@ -8,9 +8,8 @@ A function of the user's is tuned likewise: a PrimFunc, a Schedule, or what make
 
 from .autotuned import Autotuned, autotune
 from .session import Progress
-from .settings import subject_of
 from .space import Point, space
-from .subjects import LeftOut, TuningSubject
+from .subjects import LeftOut, TuningSubject, subject_of
 from .tuner import TRIALS, Tuned, on_gpus, ranked, records_path, tune
 
 __all__ = [

@@ -18,8 +18,9 @@ from ..records.candidate import (
     versions_key,
     workload_key,
 )
+from ..records.settings import KnobValues, knobs_of, name_of
 from ..targets import gpu
-from .settings import KnobValues, knobs_of, name_of, subject_of
+from .subjects import subject_of
 from .tuner import TRIALS, Tuned, TuneOptions, records_path, tune
 
 if TYPE_CHECKING:

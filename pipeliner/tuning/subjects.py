@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +14,20 @@ from ..errors import PipelinerError, WorkloadError
 from ..kernel.building import target_for
 from ..kernel.refined import recognised
 from ..machine import machine_for
-from ..plan.request import Request
-from ..records.candidate import NOTHING_ASKED, Candidate, default_candidate
-from ..records.functions import AnyWorkload, FunctionWorkload, Knobs
+from ..plan.request import Request, asked
+from ..records.candidate import NOTHING_ASKED, Candidate, default_candidate, is_workload
+from ..records.functions import AnyWorkload, FunctionWorkload, Knobs, function_workload
+from ..records.settings import (
+    KnobValues,
+    all_settings,
+    check_names,
+    is_function_of_knobs,
+    knobbed,
+    knobs_of,
+    listed,
+    name_of,
+    scheduled_function,
+)
 from ..schedules.workloads import Spec
 from ..space.neighbours import crossed, neighbours
 from ..space.ranking import Ranking, choose
@@ -118,8 +130,9 @@ class FunctionSubject(TuningSubject):
     def function_of(self, knobs: Knobs) -> Any:
         """The PrimFunc of a setting; WorkloadError: there is no such setting (any more)."""
         if knobs not in self._made:
-            told = ", ".join(f"{name} {value}" for name, value in knobs.values)
-            raise WorkloadError("tune.no_such_setting", function=self._function.name, setting=told)
+            raise WorkloadError(
+                "tune.no_such_setting", function=self._function.name, setting=knobs.told
+            )
         return self._made[knobs]
 
     def points(self) -> list[Point]:
@@ -173,6 +186,44 @@ class FunctionSubject(TuningSubject):
             found.setdefault((knobs, outcome_of(plan)), point)
         if not planned and failed is not None:
             raise failed
+
+
+def subject_of(
+    workload: Any,
+    target: Any,
+    space: KnobValues | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> TuningSubject:
+    """What is to be tuned, whatever it is: see ``tune``. ``given``: what is no knob.
+
+    WorkloadError: it cannot be; or ``space`` has no values, or those of a knob that there is not.
+    """
+    if is_workload(workload):
+        if space is not None:
+            raise WorkloadError("tune.space_of_workload", workload=workload.name)
+        return WorkloadSubject(workload, target)
+    workload, space = knobbed(workload, space)
+    values = {name: listed(name, some) for name, some in (space or {}).items()}
+    if not is_function_of_knobs(workload):
+        check_names(name_of(workload), values, ())
+        function = scheduled_function(name_of(workload), workload)
+        made = {Knobs(): function}
+        return FunctionSubject(function_workload(function), made, target, _requests(values), {})
+    knobs = knobs_of(workload, values, given or {})
+    requests = _requests({name: some for name, some in values.items() if name not in knobs})
+    made, unmade = all_settings(workload, knobs, dict(given or {}))
+    first = function_workload(next(iter(made.values())), tuple(knobs))
+    return FunctionSubject(first, made, target, requests, unmade)
+
+
+def _requests(values: KnobValues) -> list[Request] | None:
+    """Every combination of the options' values; None: none is given."""
+    if not values:
+        return None
+    try:
+        return [asked(dict(zip(values, some))) for some in itertools.product(*values.values())]
+    except PipelinerError as err:
+        raise WorkloadError(err.reason) from err
 
 
 def requests_of(ranking: Ranking) -> Iterator[Request]:

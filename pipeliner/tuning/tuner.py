@@ -28,11 +28,11 @@ from ..measuring import (
 from ..records import Record, Records
 from ..records.candidate import NOTHING_ASKED, Candidate
 from ..records.functions import AnyWorkload, FunctionWorkload
+from ..records.settings import KnobValues
 from ..targets import gpu_arch
 from .session import Progress, Session
-from .settings import KnobValues, subject_of
 from .space import Point
-from .subjects import LeftOut, TuningSubject
+from .subjects import LeftOut, TuningSubject, subject_of
 
 TRIALS: Final = 64
 

@@ -9,6 +9,8 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
+from pipeliner.bench.problems import library
+from pipeliner.bench.results import CUBLAS, TORCH
 from pipeliner.commands.lab.experiment import as_dict
 from pipeliner.errors import WorkloadError
 from pipeliner.experiments import (
@@ -21,11 +23,12 @@ from pipeliner.experiments import (
 from pipeliner.measuring import BuiltCandidate, Measurement, Measurer
 from pipeliner.records import OURS, Records
 from pipeliner.records.candidate import workload_key
-from pipeliner.schedules import Conv, Gemm
+from pipeliner.schedules import Conv, GatedGemm, Gemm, conv2d
 from pipeliner.targets import accelerated, cuda_target, gpu
 from tests.refusals import refused, told
 
 from ..tuning.fakes import NOT_COMPILED, Compiler
+from ..tuning.functions import reversing
 
 H100 = accelerated(cuda_target("h100"))
 
@@ -279,6 +282,8 @@ rows = [2, 4]
 [[workload]]
 kind = "own.py:whole"
 [[workload]]
+kind = "own.py:first"
+[[workload]]
 kind = "gemm"
 square = 64
 [[variant]]
@@ -296,21 +301,72 @@ for = "gemm"
 def own(tmp_path):
     """An experiment beside a file with functions, which it names by where it stands itself."""
     source = "from tests.tuning.functions import knobbed, reversing\nwhole = reversing(8)\n"
+    source += "def first(rows=[4, 2]):\n    return reversing(rows)\n"
     (tmp_path / "own.py").write_text(source)
     (tmp_path / "own.toml").write_text(OWN)
     return tmp_path / "own.toml"
 
 
+GATED = """
+[[workload]]
+kind = "gated"
+square = [256, 512]
+activation = "relu"
+[[workload]]
+kind = "gemm"
+square = 256
+[[variant]]
+name = "depth {depth}"
+depth = [2, 3]
+[[variant]]
+name = "torch.compile"
+peer = "torch"
+for = "gated"
+[[variant]]
+name = "cuBLAS"
+peer = "cublas"
+for = "gemm"
+"""
+
+
+def test_gated_gemms_are_workloads(tmp_path):
+    (tmp_path / "g.toml").write_text(GATED)
+    read = read_experiment(tmp_path / "g.toml")
+    specs = [one.spec for one in read.workloads]
+    assert specs[0] == GatedGemm(256, 256, 256, activation="relu")
+    assert [one.kind for one in read.workloads] == ["gated", "gated", "gemm"]
+    steps = steps_of(read, H100)
+    assert [step.variant.name for step in steps][2::3] == ["torch.compile"] * 2 + ["cuBLAS"]
+    assert all(predicted_us(step, H100) > 0 for step in steps if step.candidate is not None)
+    outcome, measurer = run(read, tmp_path / "r")
+    assert (outcome.done, outcome.failed) == (9, 0)
+    assert measurer.beside[2] is measurer.seen[0]
+
+
+@pytest.mark.parametrize(
+    ("peer", "spec", "code"),
+    [
+        (CUBLAS, GatedGemm(64, 64, 64), "peer.cublas"),
+        (CUBLAS, conv2d(1, 8, 8, 8, 8, 3, 3), "peer.cublas"),
+        (TORCH, Gemm(64, 64, 64), "peer.torch"),
+    ],
+)
+def test_what_a_library_does_not_have_it_refuses(peer, spec, code):
+    with refused(code, WorkloadError, workload=spec.name):
+        library(peer, spec)
+
+
 def test_functions_of_a_file_are_workloads(own, tmp_path):
     read = read_experiment(own)
-    labels = ["knobbed rows 2", "knobbed rows 4", "whole", "64^3"]
+    labels = ["knobbed rows 2", "knobbed rows 4", "whole", "first", "64^3"]
     assert [one.label for one in read.workloads] == labels
     outcome, measurer = run(read, tmp_path / "r")
-    assert (outcome.steps, outcome.done, outcome.failed) == (7, 7, 0)
+    assert (outcome.steps, outcome.done, outcome.failed) == (9, 9, 0)
+    assert read.workloads[3].spec.function().script() == reversing(4).script()
     assert [one.candidate.request.depth for one in measurer.seen[:2]] == [1, 2]
     assert measurer.beside[1] is measurer.seen[0]  # the same function's
     again, measurer = run(read_experiment(own), tmp_path / "r")
-    assert (again.before, measurer.seen) == (7, [])
+    assert (again.before, measurer.seen) == (9, [])
     times = [predicted_us(step, H100) for step in steps_of(read, H100)]
     assert times[0] > times[1] > 0
     assert times[-1] == 0  # a peer's

@@ -31,7 +31,7 @@ README = Path(file.__file__).with_name("README.md")
         (
             ('peer = "cublas"', 'peer = "blas"'),
             "experiment.choice",
-            {"what": "peer", "choices": ("cublas", "cudnn", "triton"), "value": "'blas'"},
+            {"what": "peer", "choices": ("cublas", "cudnn", "triton", "torch"), "value": "'blas'"},
         ),
         (
             ("depth = [1, 2, 3]", "depth = [0]"),

@@ -15,6 +15,7 @@ from pipeliner.tuning import Progress, tune
 from tests.refusals import refused, told
 
 from .fakes import Compiler, Fake, Loop, MadeUpGpu
+from .functions import ByKnobs, by_rows, knobbed
 from .interrupted import SPEC
 
 ARGUMENTS = ["tune", "gemm", "--m", "256", "--n", "256", "--k", "256", "--target", "h100"]
@@ -143,6 +144,21 @@ def test_settings_that_are_left_out_are_told_with_their_reason(capsys, tmp_path)
     lines = capsys.readouterr().out.splitlines()[-4:]
     assert lines[0] == "3 of 5 settings of the knobs are left out:"
     assert lines[3] == "  rows 16: too many"
+
+
+def test_plan_and_inspect_take_the_setting_that_was_tuned(capsys, tmp_path):
+    db = str(tmp_path / "r")
+    tune(knobbed, "a100", db=db, trials=8, measurers=[ByKnobs(by_rows)], compiler=Compiler())
+    assert cli.main(["plan", FUNCTION, "--target", "a100", "--db", db]) == 0
+    assert "rows 2; tuned: 10.0 us" in " ".join(capsys.readouterr().out.split())
+    emitted = {}
+    for given in (["--db", db], []):
+        asked = ["inspect", FUNCTION, "--target", "a100", "--emit", "cuda", "--json", *given]
+        assert cli.main(asked) == 0
+        emitted[len(given)] = capsys.readouterr().out
+    assert emitted[0] != emitted[2]
+    assert cli.main(["plan", FUNCTION, "--target", "a100"]) == 0
+    assert "rows 2" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

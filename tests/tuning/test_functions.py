@@ -16,10 +16,10 @@ from pipeliner.records.candidate import Candidate, describe, workload_key, workl
 from pipeliner.records.functions import Knobs, function_workload, is_function
 from pipeliner.schedules import Gemm
 from pipeliner.tuning import ranked, subject_of, tune
-from tests.refusals import refused, says
+from tests.refusals import refused, says, the
 
 from .fakes import Compiler
-from .functions import COLUMNS, ROWS, ByKnobs, knobbed, reversing
+from .functions import COLUMNS, ROWS, ByKnobs, by_rows, knobbed, reversing
 
 TARGET = "a100"
 GEMM = Gemm(64, 64, 64)
@@ -28,11 +28,6 @@ GEMM = Gemm(64, 64, 64)
 @pytest.fixture
 def db(tmp_path):
     return tmp_path / "tuned.sqlite"
-
-
-def by_rows(knobs, request):
-    """Two rows are fastest, and one slot."""
-    return 10.0 + abs(knobs["rows"] - 2) + (0.0 if request.depth == 1 else 0.5)
 
 
 def tuned(db, what=knobbed, us=by_rows, **options):
@@ -101,6 +96,35 @@ def test_a_function_is_built_as_it_was_tuned(db):
     assert says("recorded.no_record", other.plan.reasons[:1])
     with refused("records.function", RecordsError):
         pipeliner.build(pipeliner.pipeline(function, TARGET), db=db)
+
+
+def test_a_function_of_knobs_is_built_in_the_setting_that_was_tuned(db):
+    found, _ = tuned(db, trials=40)
+    kernel = pipeliner.build(knobbed, TARGET, db=db)
+    told = the("recorded.setting", kernel.plan.reasons[:1])
+    assert told["setting"] == "rows 2"
+    assert says("recorded.tuned", [told["why"]])
+    assert kernel.original.script() == reversing(2).script()
+    assert kernel.plan.loops == found.kernel.plan.loops
+    asked = pipeliner.build(knobbed, TARGET, db=db, depth=1)
+    assert says("recorded.not_used", asked.plan.reasons[:1])
+    assert asked.original.script() == reversing(1).script()  # the first of its settings
+    with Records(db.with_name("empty.sqlite")):
+        pass
+    other = pipeliner.build(knobbed, TARGET, db=db.with_name("empty.sqlite"))
+    assert says("recorded.no_record", other.plan.reasons[:1])
+
+
+def test_what_makes_another_schedule_now_is_not_what_was_tuned(db):
+    def once(rows=[1, 2]):  # noqa: B006
+        return reversing(rows)
+
+    def changed(rows=[1, 2]):  # noqa: B006
+        return reversing(rows, factor=2.0 if rows == 1 else 3.0)
+
+    tuned(db, once, trials=40)
+    with refused("tune.no_such_setting", WorkloadError, setting="rows 2"):
+        pipeliner.build(changed, TARGET, db=db)
 
 
 def test_a_candidate_is_text_and_back():

@@ -25,7 +25,7 @@ title = "How many slots"
 machines = ["h100"]                  # GPUs that it is for; default: any
 
 [[workload]]
-kind = "gemm"                        # gemm, conv1d, conv2d or conv3d, with the fields of that kind
+kind = "gemm"                        # gemm, gated, conv1d ... conv3d, attention, with their fields
 square = [1024, 4096]                # m = n = k; a list makes as many workloads
 
 [[workload]]
@@ -44,7 +44,7 @@ name = "chosen by the model"
 [[variant]]
 name = "cuBLAS, bf16"
 workload = { dtype = "bf16" }        # fields of the workload that differ
-peer = "cublas"                      # another library's kernel: cublas, cudnn or triton
+peer = "cublas"                      # another library's kernel: cublas, cudnn, triton or torch
 for = "gemm"
 """
 """A file with every kind of key; the README of ``pipeliner/experiments`` explains each."""

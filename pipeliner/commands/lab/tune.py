@@ -123,8 +123,7 @@ def print_left_out(subject: TuningSubject) -> None:
         return
     settings: dict[str, list[str]] = {}
     for one in left:
-        told = ", ".join(f"{name} {value}" for name, value in one.knobs.values)
-        settings.setdefault(str(one.why), []).append(told)
+        settings.setdefault(str(one.why), []).append(one.knobs.told)
     print(f"{len(left)} of {subject.settings} settings of the knobs are left out:")
     for why, some in list(settings.items())[:REASONS]:
         more = f" and {len(some) - REASONS} more" if len(some) > REASONS else ""
@@ -218,13 +217,9 @@ def _print(found: Tuned) -> None:
 
 
 def _how_to_build(found: Tuned) -> str:
-    """In one line; what knobs made is built where they are."""
-    from ...records.functions import Knobs
-
-    tile = found.candidate.tile
-    if isinstance(tile, Knobs) and tile.values:
-        return f"pipeliner.tune(..., trials={found.done}, db={str(found.path)!r}).kernel"
-    return f"PIPELINER_DB={found.path}, or pipeliner.build(..., db={str(found.path)!r})"
+    """In one line; the environment names records of workloads alone."""
+    how = f"pipeliner.build(..., db={str(found.path)!r})"
+    return f"PIPELINER_DB={found.path}, or {how}" if found.workload.flops() else f"{how}, or --db"
 
 
 def _servers(args: argparse.Namespace) -> Sequence[Measurer]:

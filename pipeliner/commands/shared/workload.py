@@ -139,16 +139,13 @@ def load(
             raise RecordsError("records.refine")
         tuned = False
     if args.workload not in specs.KINDS:
-        from .user_file import user_function
+        from .user_file import recorded_function, user_function
 
-        function, reference = user_function(args.workload)
         if db is not None and tuned:
-            from ...records.functions import function_workload
-            from ...records.recorded import recorded
-
-            choice = recorded(function_workload(function), target, request, db)
+            function, choice, reference = recorded_function(args.workload, target, request, db)
             asked, why = choice.candidate.request, choice.why
             return ScheduledFunction(function, target, asked, reference=reference, why=why)
+        function, reference = user_function(args.workload)
         return ScheduledFunction(function, target, request, reference=reference)
     made = specs.make(args, size)
     chosen = (args.tile, args.splits, args.persistent)

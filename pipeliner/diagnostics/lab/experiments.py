@@ -12,7 +12,7 @@ SENTENCES: Final = {
     "experiment.no_variant": "expected a variant for one of its workloads",
     "experiment.no_table": "expected at least one [[{name}]]",
     "experiment.only": "expected only to be part of one of {names}, not {value!r}",
-    "experiment.square": "expected square in place of m, n and k of a gemm",
+    "experiment.square": "expected square in place of m, n and k of a gemm, plain or gated",
     "experiment.no_parameters": (
         "cannot give '{kind}' {names}: it is no function that makes a schedule, but one"
     ),

@@ -38,6 +38,7 @@ SENTENCES: Final = {
     "peer.cublas": (
         "cannot run {workload} in cuBLAS through torch: torch has no such product with out="
     ),
+    "peer.torch": "cannot run {workload} by torch.compile: expected a gated GEMM",
     "peer.cublaslt": (
         "cannot run {workload} in cuBLASLt through torch: expected e4m3, layout NT, no batch, no "
         "epilogue"

@@ -52,6 +52,7 @@ SENTENCES: Final = {
     "recorded.tuned": (
         "tuned: {us:.1f} us measured, the fastest of {tried:count candidate} in {file}"
     ),
+    "recorded.setting": "knobs {setting}; {why}",
     "recorded.no_record": (
         "not tuned: {file} has no record of it on {machine} with {versions}; the model's choice"
     ),
