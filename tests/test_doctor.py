@@ -176,6 +176,20 @@ def test_an_nvcc_that_lacks_an_architecture_names_one_that_has_it(
     assert "\n" not in str(caught.value)
 
 
+def test_where_tvm_compiles_it_is_refused_in_the_same_words(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(bare / "path", "nvcc", NEW_NVCC)
+    monkeypatch.setattr(nvcc, "tvm_compiles", lambda: True)
+    said = "Command line: nvcc ..\nnvcc fatal   : Unsupported gpu architecture 'compute_61'\n"
+    with refused("nvcc.arch", ToolError, arch="sm_61", install=nvcc.GET_EARLIER_NVCC) as caught:
+        with nvcc.for_tvm():
+            raise RuntimeError(said)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RuntimeError, match="no memory"), nvcc.for_tvm():
+        raise RuntimeError("no memory")
+
+
 def test_doctor_says_which_gpus_nvcc_no_longer_compiles_for(bare: Path) -> None:
     path = program(bare / "path", "nvcc", NEW_NVCC)
     assert nvcc.architectures(path) == (75, 90)

@@ -103,3 +103,12 @@ def test_what_nvcc_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Kernel, "cuda", "no C at all")
     with refused("kernel.export", ToolError):
         kernel.export(tmp_path / "k.so")
+
+
+@pytest.mark.deep("tests/test_doctor.py::test_where_tvm_compiles_it_is_refused_in_the_same_words")
+def test_a_gpu_that_nvcc_no_longer_compiles_for_is_refused_in_a_line(tmp_path: Path) -> None:
+    if min(nvcc.architectures(nvcc.find_nvcc())) <= 61:
+        pytest.skip("this nvcc compiles for sm_61")
+    with refused("nvcc.arch", ToolError, arch="sm_61") as caught:
+        built("gtx1080ti").export(tmp_path / "library.so")
+    assert "\n" not in str(caught.value)

@@ -249,7 +249,8 @@ class Kernel:
                 with nvcc.for_tvm(line_info=self._line_info) if by_tvm else nullcontext():
                     self.executable.export_library(str(path))
         except (RuntimeError, OSError) as err:
-            why = without_driver.linker_says(str(err))
+            linker = without_driver.linker_says(str(err))
+            why = err.reason if isinstance(err, ToolError) else linker
             raise ToolError("kernel.export", kernel=self.name, path=str(path), why=why) from err
         if by_tvm or by_us:
             return f"machine code for {self.arch}, which a GPU of it runs without nvcc"

@@ -10,8 +10,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +42,7 @@ _INJECTED: Final = r"warpgroup\.(?:arrive|wait) is injected .+ in (?:the )?funct
 LINE_INFO: Final = "-lineinfo"
 """nvcc's option that keeps the lines of the source in the machine code, which stays as it is."""
 
-_UNKNOWN_ARCH: Final = "Unsupported gpu architecture"
+_UNKNOWN_ARCH: Final = re.compile(r"Unsupported gpu architecture '(?:compute|sm)_(\w+)'")
 """Of nvcc 12 and 13, for an architecture that is too old or too new for them."""
 
 _MAX_LINES: Final = 12
@@ -114,11 +114,24 @@ def tvm_compiles() -> bool:
     return tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None
 
 
-def for_tvm(*, line_info: bool = False) -> AbstractContextManager[None]:
-    """TVM with our nvcc where it compiles; without a driver it stops at CUDA."""
+@contextmanager
+def for_tvm(*, line_info: bool = False) -> Iterator[None]:
+    """TVM with our nvcc where it compiles; without a driver it stops at CUDA.
+
+    ToolError: this nvcc does not know the architecture, which TVM tells in nvcc's words.
+    """
     if not tvm_compiles():
-        return nullcontext()
-    return knobs.tvm_uses_nvcc(find_nvcc().parent, (LINE_INFO,) if line_info else ())
+        yield
+        return
+    nvcc = find_nvcc()
+    with knobs.tvm_uses_nvcc(nvcc.parent, (LINE_INFO,) if line_info else ()):
+        try:
+            yield
+        except RuntimeError as err:
+            unknown = _UNKNOWN_ARCH.search(str(err))
+            if unknown is None:
+                raise
+            raise _of_unknown_arch(nvcc, f"sm_{unknown[1]}") from err
 
 
 def find_nvcc(explicit: str | None = None) -> Path:
@@ -208,7 +221,7 @@ def compile_cuda(
         try:
             log = _run([*command(nvcc, arch, kind, path, output), *options])
         except ToolError as err:
-            if _UNKNOWN_ARCH not in str(err):
+            if not _UNKNOWN_ARCH.search(str(err)):
                 raise
             raise _of_unknown_arch(nvcc, arch) from err
         return Compiled(output.read_bytes(), log)
