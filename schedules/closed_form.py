@@ -149,31 +149,32 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
     """``kernel_info`` of attention; the steps of a causal one are those of its average tile."""
     m, n, dim, size = tile.m, tile.n, columns_of(what), element_bytes(what.storage)
     of_q, of_k, _, _ = what.shapes()
-    k, v = (
+    q, k, v = (
         CopyInfo(
             op=f"{name}_shared",
             src=name,
             dst=f"{name}_shared",
             dst_scope="shared",
             dtype=what.storage,
-            shape=(n, dim),
+            shape=(rows, dim),
             src_dims=(None, None, 0, 1),
-            src_strides=_row_major(of_k),
+            src_strides=_row_major(shape),
             aligned=_power_of_two(what.dim),
-            masked=what.keys % n != 0 or dim != what.dim,
+            masked=shape[2] % rows != 0 or dim != what.dim,
             bound=False,
-            src_bytes=math.prod(of_k) * size,
+            src_bytes=math.prod(shape) * size,
         )
-        for name in "KV"
+        for name, rows, shape in (("Q", m, of_q), ("K", n, of_k), ("V", n, of_k))
     )
     scores, acc = (
         MatmulInfo(
             op=name, acc=name, a=a, b=b.dst, m=m, n=columns, k=depth, a_dtype=what.storage,
             b_dtype=what.storage, acc_dtype=what.accumulator, a_k_major=True,
-            b_k_major=name == "scores", k_last=depth,
+            b_k_major=name == "scores", k_last=depth, computed=() if a == q.dst else (a,),
+            by_rows=True,
         )
         for name, a, b, columns, depth in (
-            ("scores", "Q_shared", k, n, dim),
+            ("scores", q.dst, k, n, dim),
             ("acc", "weights", v, dim, n),
         )
     )  # fmt: skip
@@ -231,6 +232,7 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
             ("total", "local", rows),
         ),
         stores=(StoreInfo("Out", "acc", "Out", what.out, _row_major(of_q)),),
+        before=(q,),
     )
 
 

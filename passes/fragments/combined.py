@@ -4,7 +4,8 @@
 
 Accumulators of matmuls with the same warp tiles are spread over threads and registers in the same
 way. A nest that combines such tiles runs on the registers of each thread if each iteration touches
-the same place of all tiles, whatever the tiles' indices.
+the same place of all tiles, whatever the tiles' indices. Beside them it may read tiles that have
+one element for each row of theirs, such as the maximum.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ class Combined:
         that are not in the same register of one thread, or if a condition depends on a tile.
         """
         stored = [part for part in fragments if part.tile.same_as(nest.store.buffer)]
-        first = (*stored, *fragments)[0]
-        access = _touched(nest, first.tile)
+        widest = sorted(fragments, key=lambda part: -len(part.loops))
+        first = (*stored, *widest)[0]
+        access = touched(nest, first.tile)
         others = {part.tile: part for part in fragments if not part.tile.same_as(first.tile)}
         for part in others.values():
-            _check_like(nest, (first, access), (part, _touched(nest, part.tile)), analyzer)
+            _check_like(nest, (first, access), (part, touched(nest, part.tile)), analyzer)
         return Combined(nest, first, access, others)
 
     @property
@@ -64,7 +66,7 @@ class Combined:
 
     def at(self, coordinates: Sequence[Expr]) -> tuple[dict[Var, Expr], list[Expr]]:
         """Return values of the nest's variables at an element, and when they are in range."""
-        return _solve(self.nest, self.access, coordinates)
+        return solve(self.nest, self.access, coordinates)
 
     def on_registers(
         self, store: Any, position: ElementIndex, v: Expr, values: Mapping[Var, Expr]
@@ -73,7 +75,7 @@ class Combined:
 
         def register(load: Any) -> Expr:
             part = self._part(load.source)
-            return load if part is None else part.read(position, v)
+            return load if part is None else part.read_beside(position, v)
 
         replaced = tvm_ffi.structural_map(store, [(TensorLoad, register)], order="post")
         return substitute(replaced, values)
@@ -82,7 +84,7 @@ class Combined:
         return self.fragment if tile.same_as(self.fragment.tile) else self.others.get(tile)
 
 
-def _touched(nest: Nest, tile: Buffer) -> tuple[Expr, ...]:
+def touched(nest: Nest, tile: Buffer) -> tuple[Expr, ...]:
     """Return the one place of ``tile`` that each iteration of ``nest`` touches."""
     if any(load.source.same_as(tile) for load in nest.deciding_loads()):
         raise _refused(nest, Reason("registers.decides", buffer=str(tile.name)))
@@ -104,14 +106,17 @@ def _check_like(
     """Raise LoweringError if an iteration touches other threads' or registers' elements of two."""
     (part, access), (second, beside) = first, other
     tiles = (str(part.tile.name), str(second.tile.name))
-    if not part.has_registers_of(second):
+    of_rows = second.is_of_rows(part)
+    if not of_rows and (part.loops, part.run) != (second.loops, second.run):
         raise _refused(nest, Reason("registers.unlike", buffers=tiles))
     position = [Var(f"e{n}", "int32") for n in range(len(part.loops))]
     lane = Var("v", "int32")
-    values, _ = _solve(nest, access, part.coordinates(position, lane))
-    alike, guards = _solve(nest, beside, second.coordinates(position, lane))
-    same = set(values) == set(alike) and all(
-        analyzer.can_prove_equal(value, alike[var]) for var, value in values.items()
+    values, _ = solve(nest, access, part.coordinates(position, lane))
+    at = position[: len(second.loops)]
+    alike, guards = solve(nest, beside, second.coordinates(at, i32(0) if of_rows else lane))
+    same = set(alike) <= set(values) if of_rows else set(values) == set(alike)
+    same = same and all(
+        analyzer.can_prove_equal(values[var], value) for var, value in alike.items()
     )
     fixed = [guard for guard in guards if isinstance(guard, tirx.EQ)]
     if not same or not all(analyzer.can_prove(guard) for guard in fixed):
@@ -122,7 +127,7 @@ def _refused(nest: Nest, why: Reason) -> LoweringError:
     return LoweringError("block.to_registers", block=nest.name, why=why)
 
 
-def _solve(
+def solve(
     nest: Nest, access: Sequence[Expr], at: Sequence[Expr]
 ) -> tuple[dict[Var, Expr], list[Expr]]:
     """Return values of the nest's variables for which ``access`` is ``at``, and the conditions."""

@@ -4,19 +4,21 @@
                                         each register: coordinates(position, v) = (row, column)
 
 The tile buffer of a tile function becomes registers of each thread. Instructions say where the
-elements lie; ``nests`` rewrites nests over the tile by it.
+elements lie, and ``derived`` where those of a tile lie that no instruction touches, such as the
+maximum of each row; ``nests`` rewrites nests over the tile by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import tirx
 
-from ..ir.nodes import Buffer, Expr, Stmt, Var, i32
+from ..ir.nodes import Buffer, Expr, Stmt, Var, i32, substitute
 from ..ir.patterns import is_zero
+from .quads import LANES
 
 ElementIndex = Sequence[Expr]
 """Values of the element loops of a fragment."""
@@ -37,6 +39,21 @@ class Quad:
 
 
 @dataclass(frozen=True)
+class RowShare:
+    """How the threads of a CTA share out the rows of a tile.
+
+    ``loops``: the outermost loops of a fragment choose the row. ``lanes``: neighbouring lanes that
+    have elements of one row. ``whole``: they have all of it. ``first``: whether this thread is the
+    first of those that have elements of its row.
+    """
+
+    loops: int
+    lanes: int
+    whole: bool
+    first: Expr
+
+
+@dataclass(frozen=True)
 class Fragment:
     """Says which thread holds which element of one tile in which register.
 
@@ -47,7 +64,9 @@ class Fragment:
     differs (int32 in uint32). ``quad``: the wider runs that lanes have after an exchange.
     ``corner``: first row and column of a warpgroup's piece of the tile, for wgmma. ``swap_ab``: A
     and B change places, so the tile's rows are the columns of a run. ``paired``: of each 16 rows of
-    a warp a lane has two neighbouring ones, not two that differ by 8.
+    a warp a lane has two neighbouring ones, not two that differ by 8. ``rows``: how rows are
+    shared out; None where lanes do not share them. ``holder``: of the threads that have the same
+    element, which one stores it elsewhere; None where each element has one thread.
     """
 
     tile: Buffer
@@ -61,6 +80,8 @@ class Fragment:
     corner: tuple[Expr, Expr] | None = None
     swap_ab: bool = False
     paired: bool = False
+    rows: RowShare | None = None
+    holder: Expr | None = None
 
     @property
     def dtype(self) -> str:
@@ -84,6 +105,17 @@ class Fragment:
             tvm_ffi.structural_equal(self.register(position, v), other.register(position, v))
         )
 
+    def is_of_rows(self, other: Fragment) -> bool:
+        """Whether a thread has one element of it for each row that it has elements of in other."""
+        rows = other.rows
+        return rows is not None and self.run == 1 and self.loops == other.loops[: rows.loops]
+
+    def read_beside(self, position: ElementIndex, v: Expr) -> Expr:
+        """Return the value at element ``v`` of a tile spread alike, or of its row."""
+        if len(position) == len(self.loops):
+            return self.read(position, v)
+        return self.read(list(position)[: len(self.loops)], i32(0))
+
     def _element(self) -> tuple[list[Var], Var]:
         """Return variables for the loops over elements, and for the element of a run."""
         return [Var(f"e{n}", "int32") for n in range(len(self.loops))], Var("v", "int32")
@@ -99,6 +131,11 @@ class Fragment:
         if str(self.registers.dtype) != self.dtype:
             return tirx.reinterpret(self.dtype, value)
         return value
+
+    def word(self, position: ElementIndex, v: int) -> Expr:
+        """Return the packed register that has elements ``v`` and ``v + 1``."""
+        index = tirx.floordiv(self.register(position, i32(v)), 2)
+        return tirx.BufferLoad(self.registers, [index])
 
     def write(self, position: ElementIndex, v: int, values: Sequence[Expr]) -> Stmt:
         """Return the store of ``values`` from element ``v`` on: one, or a packed register's two."""
@@ -117,9 +154,31 @@ class Fragment:
         return tirx.BufferStore(self.registers, value, [index])
 
 
+def shared_by_quads(lane: Expr, column: Expr, across: int) -> RowShare:
+    """Return that the four lanes of a quad have elements of each row of their warp.
+
+    ``column``: the first one of this warp's, of which ``across`` have others. ``lane``: of a thread
+    in its quad.
+    """
+    first = tirx.EQ(lane, i32(0))
+    if across > 1:
+        first = tirx.And(first, tirx.EQ(column, i32(0)))
+    return RowShare(2, LANES, across == 1, first)
+
+
 def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:
     """Return which of a warp's 16 rows the lane quad ``eighth`` holds in ``half``.
 
     ``paired``: as for ``Fragment``.
     """
     return eighth * 2 + half if paired else eighth + half * 8
+
+
+def unrolled_over(position: Mapping[Var, int], body: Stmt) -> Stmt:
+    """Return ``body`` in unrolled loops over the variables of ``position``, outer first."""
+    for var, extent in reversed(list(position.items())):
+        if extent == 1:
+            body = substitute(body, {var: i32(0)})
+        else:
+            body = tirx.For(var, i32(0), i32(extent), tirx.ForKind.UNROLLED, body)
+    return body

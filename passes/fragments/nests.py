@@ -11,7 +11,7 @@ quads exchange elements first. ``combined.py`` says which tiles one nest may tou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tvm import tirx
@@ -42,7 +42,8 @@ from ..ir.patterns import Nest, strip_cast
 from ..threads.spread import is_contiguous, unproven_all
 from . import quads
 from .combined import Combined
-from .fragment import ElementIndex, Fragment, Quad
+from .fragment import ElementIndex, Fragment, Quad, unrolled_over
+from .row_reductions import reduce_rows, reduces_rows
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 """PTX instruction that converts two floats to a type; the first operand is the upper one (cvt)."""
@@ -53,6 +54,8 @@ def rewrite(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
 
     Raises LoweringError if it cannot run on the elements where they are.
     """
+    if reduces_rows(nest, fragments):
+        return reduce_rows(nest, fragments, analyzer)
     tiles = Combined.of(nest, fragments, analyzer)
     free = [v for v in nest.vars if not any(uses(index, [v]) for index in tiles.access)]
     if not tiles.is_stored:
@@ -60,7 +63,7 @@ def rewrite(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
     position, body = _mapped(tiles, analyzer)
     for var in reversed(free):
         body = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, body)
-    return _unroll(position, body)
+    return unrolled_over(position, body)
 
 
 def _mapped(tiles: Combined, analyzer: Any) -> tuple[dict[Var, int], Stmt]:
@@ -92,6 +95,9 @@ def _consume(tiles: Combined, position: ElementIndex, analyzer: Any) -> Stmt:
         return fragment.coordinates(position, column)
 
     vector = _widest(tiles, run, fragment.run, analyzer)
+    if fragment.holder is not None:
+        parts = [fragment.holder, *([] if vector.guard is None else [vector.guard])]
+        vector = replace(vector, guard=conjunction(parts))
     store = tiles.on_registers(nest.store, position, vector.column, vector.values)
     if fragment.swap_ab and vector.width == 1 and _narrows(nest.store):
         return _converted_together(store, fragment, position, vector)
@@ -318,14 +324,21 @@ def _update(tiles: Combined, position: ElementIndex, analyzer: Any) -> Stmt:
             value = tiles.on_registers(nest.store, position, i32(v), values).value
             guard = conjunction(_unproven(nest, inside, values, analyzer))
             new.append(value if guard is None else tirx.if_then_else(guard, value, old))
-        parts.append(fragment.write(position, start, new))
+        parts.append(_written(fragment, position, start, new))
     return seq(*parts)
 
 
-def _unroll(position: Mapping[Var, int], body: Stmt) -> Stmt:
-    for var, extent in reversed(list(position.items())):
-        if extent == 1:
-            body = substitute(body, {var: i32(0)})
-        else:
-            body = tirx.For(var, i32(0), i32(extent), tirx.ForKind.UNROLLED, body)
-    return body
+def _written(fragment: Fragment, position: ElementIndex, start: int, new: Sequence[Expr]) -> Stmt:
+    """Return the store of ``new``; two floats that share a register by one conversion."""
+    narrowed = [value for value in new if _is_narrowed(fragment, value)]
+    if not fragment.packed or len(narrowed) < len(new):
+        return fragment.write(position, start, new)
+    low, high = (value.value for value in new)
+    return tirx.Evaluate(T.ptx[NARROW[fragment.dtype]](fragment.word(position, start), high, low))
+
+
+def _is_narrowed(fragment: Fragment, value: Any) -> bool:
+    """Whether ``value`` is a float that is converted to the elements' 16 bits."""
+    if fragment.dtype not in NARROW or not isinstance(value, tirx.Cast):
+        return False
+    return str(value.value.ty.dtype) == "float32"

@@ -60,15 +60,15 @@ def exchange(pairs: Buffer, row: Buffer, lane: Expr) -> Stmt:
 
     packed = [tirx.reinterpret("uint32", tirx.BufferLoad(pairs, [at])) for at in places]
     sent = order(bind("held", packed))
-    got = order(bind("got", [_from_lane_xor(word, s) for s, word in enumerate(sent)]))
+    got = order(bind("got", [of_lane_xor(word, s) for s, word in enumerate(sent)]))
     kind = f"{row.dtype}x{PAIR}"
     for at, word in zip(places, got):
         steps.append(tirx.BufferStore(row, tirx.reinterpret(kind, word), [at]))
     return seq(*steps)
 
 
-def _from_lane_xor(word: Expr, s: int) -> Expr:
-    """Return the ``word`` of lane ``q ^ s``."""
+def of_lane_xor(value: Expr, s: int) -> Expr:
+    """Return the ``value`` of lane ``q ^ s``."""
     if s == 0:
-        return word
-    return T.tvm_warp_shuffle_xor(tirx.const(_ALL_LANES, "uint32"), word, s, _WARP, _WARP)
+        return value
+    return T.tvm_warp_shuffle_xor(tirx.const(_ALL_LANES, "uint32"), value, s, _WARP, _WARP)

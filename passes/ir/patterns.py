@@ -12,7 +12,7 @@ returns None if the statement has another form.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from tvm import tirx
 
 from .calls import called
 from .indexing import alignment, conjuncts, offset
+from .kernels import bodies
 from .linear import affine
 from .nodes import (
     Buffer,
@@ -208,6 +209,16 @@ def as_nest(stmt: Stmt) -> Nest | None:
         stmt,
         annotations,
     )
+
+
+def nests_of(stmt: Stmt) -> Iterator[Nest]:
+    """Return the outermost nests in ``stmt``, in program order."""
+    nest = as_nest(stmt)
+    if nest is not None:
+        yield nest
+        return
+    for part in bodies(stmt):
+        yield from nests_of(part)
 
 
 def as_copy(nest: Nest) -> Copy | None:

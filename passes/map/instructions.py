@@ -36,6 +36,7 @@ from ..copy.clusters import Cluster, check_loops, find_cluster, in_clusters
 from ..copy.copies import issue
 from ..copy.issued import TileFill, not_issued
 from ..copy.layouts import ROW_MAJOR, ColumnBlocks
+from ..fragments.derived import derive
 from ..ir.kernels import inside_grid, map_kernels, map_statement, on_host
 from ..ir.named_pass import named_pass
 from ..ir.nodes import (
@@ -66,7 +67,7 @@ from ..threads.serial import is_serial, why_serial
 from ..threads.spread import Threads
 from .mapped_nests import behind, map_nest
 from .scope import Scope
-from .through_shared import in_shared, registers_of
+from .through_shared import in_shared, operands_in_shared, registers_of
 from .viewed_nests import map_viewed
 from .workspace import allocating, beyond, in_workspace
 
@@ -93,10 +94,12 @@ def map_tiles(func: Any, facts: Facts, plan: KernelPlan, notes: list[Why] | None
     scope.notes = [] if notes is None else notes
     scope.barriers = {pair.full: full_barrier(pair) for pair in plan.mbarriers}
     bind_ranges(func.body, analyzer)
+    func, ops = operands_in_shared(func, facts.ops, plan, scope.notes)
     # They come first: they decide what the tiles around them look like.
-    matmuls = map_matmuls(facts.ops, plan, scope.threads, pointed(func.body))
+    matmuls = map_matmuls(ops, plan, scope.threads, pointed(func.body))
     scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
     scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
+    scope.fragments |= derive(func.body, scope.fragments)
     mapped = map_kernels(
         func, lambda stmt: map_kernel(stmt, scope) if alone or _has_ops(stmt) else stmt
     )
@@ -182,7 +185,8 @@ def _map(stmt: Stmt, scope: Scope) -> Stmt:
         return seq(*[_map(part, scope) for part in stmt.seq])
     nest = as_nest(stmt)
     if nest is not None:
-        return map_nest(nest, None, scope)
+        issued = _copied_before(nest, scope)
+        return map_nest(nest, None, scope) if issued is None else issued
     viewed = map_viewed(stmt, scope)
     if viewed is not None:
         return viewed
@@ -224,6 +228,16 @@ def _one_runs(loop: Any, scope: Scope) -> Stmt:
     scope.notes.append(Reason("mapped.loop", loop=over, why=why_serial(inside)))
     made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), loop, None)
     return behind([leaf.mark for leaf in inside], made, scope)
+
+
+def _copied_before(nest: Nest, scope: Scope) -> Stmt | None:
+    """Return the copy of a tile before the loops, as a producer warp issues it; None: of others."""
+    pairs = [pair for pair in scope.plan.mbarriers if not pair.loop]
+    dst = str(nest.store.buffer.name)
+    if not any(dst in pair.rings for pair in pairs):
+        return None
+    plan = next(copy for copy in scope.plan.copies if copy.dst == dst)
+    return op_stmt(Op(plan.op), _issued(nest, plan, scope))
 
 
 def _map_block(stmt: Any, scope: Scope) -> Stmt:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from tvm import tirx
 
+from ...diagnostics import Reason, Why
+from ...plan import KernelPlan
 from ..fragments.fragment import Fragment
 from ..fragments.nests import rewrite
 from ..ir.moved import MovedTo, Mover
@@ -32,7 +34,7 @@ from ..ir.nodes import (
     substitute,
     walk,
 )
-from ..ir.patterns import Nest
+from ..ir.patterns import Copy, Matmul, MatmulOperand, Nest
 from ..threads.spread import Threads, spread
 
 WORD_BYTES: Final = 4
@@ -49,6 +51,33 @@ def registers_of(stmt: Stmt) -> list[Buffer]:
 
     walk(stmt, (SBlockRealize, tirx.AllocBuffer), visit)
     return found
+
+
+def operands_in_shared(
+    func: Any, ops: Mapping[str, Copy | Matmul], plan: KernelPlan, notes: list[Why]
+) -> tuple[Any, dict[str, Copy | Matmul]]:
+    """Return ``func`` and its ops with operands in shared memory that matmuls read from there.
+
+    Those are tiles in registers, unless the instruction reads them where they are computed.
+    """
+    operand = {matmul.op: matmul.operand for matmul in plan.matmuls}
+    tiles: dict[Buffer, Buffer] = {}
+    for name, op in ops.items():
+        if isinstance(op, Matmul) and operand.get(name) != "computed":
+            sides = [side.buffer for side in (op.a, op.b) if is_private(side.buffer)]
+            tiles |= {tile: _like(tile, list(tile.shape), str(tile.name)) for tile in sides}
+    if not tiles:
+        return func, dict(ops)
+    notes += [Reason("mapped.shared", buffer=str(tile.name)) for tile in tiles]
+
+    def moved(side: MatmulOperand) -> MatmulOperand:
+        return replace(side, buffer=tiles.get(side.buffer, side.buffer))
+
+    found = {
+        name: replace(op, a=moved(op.a), b=moved(op.b)) if isinstance(op, Matmul) else op
+        for name, op in ops.items()
+    }
+    return func.with_body(substitute(func.body, tiles)), found
 
 
 def in_shared(stmt: Stmt, tiles: Collection[Buffer]) -> Stmt:

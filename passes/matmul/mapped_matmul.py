@@ -18,12 +18,14 @@ class Mapped:
 
     ``layouts``: of the operands' shared tiles. ``ops``: the op statements that replace the matmul.
     ``buffers``: register buffers of one iteration, to be allocated beside the operands.
+    ``computed``: where the first operand is, if it is read from the registers it is computed in.
     """
 
     fragment: Fragment
     layouts: Mapping[Buffer, Swizzle | ColumnBlocks]
     ops: tuple[Stmt, ...]
     buffers: tuple[Buffer, ...]
+    computed: Fragment | None = None
 
 
 def power_of_two(count: int, most: int) -> int:

@@ -73,9 +73,19 @@ def map_matmuls(
     for (matmul, op), one in zip(planned, mapped):
         first = result.fragments.setdefault(matmul.acc, one.fragment)
         result.matmuls.setdefault(matmul.acc, matmul)
+        if one.computed is not None:
+            _check_alone(one.computed, result.fragments, op)
+            result.fragments[one.computed.tile] = one.computed
         result.layouts.update(one.layouts)
         result.ops[op.op] = _on(first, one, op), one.buffers
     return result
+
+
+def _check_alone(computed: Fragment, known: Mapping[Buffer, Fragment], op: MatmulPlan) -> None:
+    """Raise LoweringError if something else has said where the elements of an operand are."""
+    if computed.tile in known:
+        why = Reason("matmul.spread", buffer=str(computed.tile.name))
+        raise LoweringError("matmul.unmapped", matmul=op.op, instruction=op.instruction, why=why)
 
 
 def _check_pointed(matmul: Matmul, op: MatmulPlan, pointed: Collection[Buffer]) -> None:

@@ -33,7 +33,7 @@ from ..copy.layouts import (
     by_word,
 )
 from ..fragments import quads
-from ..fragments.fragment import Fragment, Quad
+from ..fragments.fragment import Fragment, Quad, shared_by_quads
 from ..ir.nodes import Buffer, Expr, buffer, dtype_bytes, substitute
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
@@ -222,6 +222,7 @@ class Warp:
         name = f"{matmul.acc.name}_frag"
         packed = self.acc_type == "f16"
         kind = {"f16": "uint32", "f32": "float32", "s32": "uint32"}[self.acc_type]
+        q = tirx.floormod(self.lane, quads.LANES)
         registers = buffer([total // 2 if packed else total], kind, name, "local")
 
         def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
@@ -242,6 +243,7 @@ class Warp:
             register,
             packed,
             self._quad(),
+            rows=shared_by_quads(q, self.col0, self.plan.warps[1]),
         )
 
     def _quad(self) -> Quad | None:

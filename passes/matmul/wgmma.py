@@ -28,8 +28,8 @@ cores add up only one step, and threads add the result in float32 when it is com
     wgmma.wait_group 0
     acc += partial                         for each 64 rows, one after the other
 
-The first operand may be in registers instead (``wgmma_registers``): then each step of K is a group
-of its own.
+The first operand may be in registers instead: loaded from shared memory (``wgmma_registers``), each
+step of K then a group of its own, or computed there (``wgmma_computed``).
 """
 
 from __future__ import annotations
@@ -51,12 +51,24 @@ from ...values.elements import element, operands_of
 from ..copy.layouts import CHUNK_BYTES, ColumnBlocks
 from ..copy.tma import column_blocks_of
 from ..fragments import quads
-from ..fragments.fragment import Fragment, Quad, row_of_warp
-from ..ir.nodes import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrolled
+from ..fragments.fragment import Fragment, Quad, row_of_warp, shared_by_quads
+from ..ir.nodes import (
+    Buffer,
+    Expr,
+    Stmt,
+    buffer,
+    i32,
+    is_shared,
+    op_stmt,
+    seq,
+    substitute,
+    unrolled,
+)
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
 from .descriptors import encode
 from .mapped_matmul import Mapped
+from .wgmma_computed import computed_operand, words_of
 from .wgmma_registers import Left
 
 WGMMA_CALL: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
@@ -93,10 +105,17 @@ def map_wgmma(
         partial = tile.partial()
         op = op_stmt(issue, tile.multiply_promoted(left, partial))
         return Mapped(tile.fragment(), tile.column_blocks, (op,), (*buffers, partial))
-    multiplied = tile.multiply() if left is None else tile.multiply_from_registers(left)
+    computed = tile.computed() if plan.operand == "computed" else None
+    if computed is not None:
+        multiplied = tile.multiply_computed(computed)
+    elif left is not None:
+        multiplied = tile.multiply_from_registers(left)
+    else:
+        multiplied = tile.multiply()
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
     ops = (op_stmt(issue, multiplied), *(op_stmt(wait, done) for wait in waits))
-    return Mapped(tile.fragment(), tile.column_blocks, ops, buffers)
+    layouts = {buf: at for buf, at in tile.column_blocks.items() if is_shared(buf)}
+    return Mapped(tile.fragment(), layouts, ops, buffers, computed)
 
 
 def _transposed(plan: MatmulPlan) -> MatmulPlan:
@@ -142,6 +161,7 @@ class _Warpgroup:
         self.column_blocks = {
             side.buffer: known.get(side.buffer) or column_blocks_of(side.buffer)
             for side in (matmul.a, matmul.b)
+            if is_shared(side.buffer)
         }
         self.paired = plan.transposed
         self.packed = self.acc_type == "f16"
@@ -266,6 +286,20 @@ class _Warpgroup:
             parts += [left.read_ahead(step + 1), done, left.load(step), _group(calls)]
         return seq(*parts)
 
+    def multiply_computed(self, left: Fragment) -> Stmt:
+        """Return the same with A in the registers of ``left``, which it is computed in."""
+        return _group(
+            [
+                self._call(step, block, words_of(left, step, block), [])
+                for step in range(self.plan.steps)
+                for block in range(self.blocks)
+            ]
+        )
+
+    def computed(self) -> Fragment:
+        """Return the fragment of operand A, which is computed in registers."""
+        return computed_operand(self.matmul, self.blocks, self.plan.steps, self.threads, self._row)
+
     def left(self) -> Left:
         """Return operand A in registers."""
         column_blocks = self.column_blocks[self.matmul.a.buffer]
@@ -364,13 +398,18 @@ class _Warpgroup:
             corner=(self.row0, self.col0),
             swap_ab=self.swap_ab,
             paired=self.paired,
+            rows=None if self.swap_ab else shared_by_quads(q, self.col0, self.plan.warps[1]),
         )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:
         """Return the accumulator's indices of a column of the tile in a row of this lane."""
-        matmul, thread = self.matmul, self.threads.index
-        warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
-        lane = tirx.floordiv(tirx.floormod(thread, 32), quads.LANES)
-        row = self.row0 + block * ROWS + warp * 16 + row_of_warp(half, lane, paired=self.paired)
+        matmul, row = self.matmul, self._row(block, half)
         values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, self.col0 + column)}
         return [substitute(index, values) for index in matmul.acc_indices]
+
+    def _row(self, block: Expr, half: Expr) -> Expr:
+        """Return the row of the tile that this lane has in a half of a block."""
+        thread = self.threads.index
+        warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
+        lane = tirx.floordiv(tirx.floormod(thread, 32), quads.LANES)
+        return self.row0 + block * ROWS + warp * 16 + row_of_warp(half, lane, paired=self.paired)

@@ -35,6 +35,7 @@ from ..ir.nodes import (
     const_int,
     dtype_bytes,
     is_global,
+    is_private,
     is_shared,
     walk,
 )
@@ -106,6 +107,9 @@ def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:
         instruction=str(hints.get("pipeliner.mma", "auto")),
         warps=_pair(hints.get("pipeliner.warps")),
         thread_tile=_pair(hints.get("pipeliner.thread_tile")),
+        computed=tuple(
+            str(side.buffer.name) for side in (matmul.a, matmul.b) if is_private(side.buffer)
+        ),
         stationary=tuple(
             str(side.buffer.name)
             for side, rows in ((matmul.a, matmul.m), (matmul.b, matmul.n))

@@ -23,7 +23,7 @@ from typing import Any
 from tvm import tirx
 
 from ...diagnostics import Reason, Why
-from ...values.facts import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo
+from ...values.facts import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..analysis.cta_order import leaves
 from ..analysis.effects import Effects, effects
 from ..analysis.uniform import Uniformity
@@ -36,6 +36,7 @@ from ..ir.nodes import Buffer, Stmt, Var
 from ..ir.op_form import op_loops
 from ..ir.patterns import Copy, Matmul
 from ..threads.serial import sharing, why_serial
+from .by_rows import by_rows
 from .by_tile import runs_by_tile
 from .candidates import Context
 from .elementwise import elementwise_info
@@ -72,11 +73,12 @@ def recognise(func: Any) -> tuple[Any, Facts]:
         name=str((func.attrs or {}).get("global_symbol", "main")),
         grid=found.launched,
         threads=math.prod(threads.values()) if threads else 0,
-        loops=overwritten(_by_tile(found.loops, body), func, body),
+        loops=by_rows(overwritten(_by_tile(found.loops, body), func, body), found.ops, body),
         declined=tuple(found.declined),
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
         elementwise=_elementwise(body) if found.ops and not threads else (),
+        before=() if threads else tuple(copy for copy in found.before if _is_operand(copy, found)),
         stores=store_infos(body, found.ops, found.ranges),
         kernels=len(kernels_of(body)),
         independent=0 if found.ops or threads else _independent(body),
@@ -123,6 +125,13 @@ def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
     others = [kernel for kernel in kernels_of(body) if next(op_loops(kernel), None) is None]
     infos = [elementwise_info(kernel) for kernel in others]
     return tuple(info for info in infos if info is not None)
+
+
+def _is_operand(copy: CopyInfo, found: LoopFinder) -> bool:
+    """Whether a matmul of a loop reads all of the tile in each step."""
+    ops = [op for loop in found.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+    reading = [op for op in ops if copy.dst in (op.a, op.b)]
+    return bool(reading) and not any(copy.dst in op.stationary for op in reading)
 
 
 def _read(found: Effects) -> frozenset[Buffer]:

@@ -68,7 +68,8 @@ class LoopFinder:
     ``loops``: the candidates; ``declined``: the others, with their reasons. ``grid``: extents of
     the blockIdx axes around what is visited; ``launched``: those around the first candidate.
     ``buffers``: what is allocated; ``rings``: those of them that a candidate loop allocates.
-    ``ops``: tile copies and matmuls by name.
+    ``ops``: tile copies and matmuls by name. ``before``: tile copies outside of the candidates
+    that each CTA makes once.
     """
 
     func: Any
@@ -84,6 +85,7 @@ class LoopFinder:
     buffers: list[Buffer] = field(default_factory=list)
     rings: set[Buffer] = field(default_factory=set)
     ops: dict[str, Copy | Matmul] = field(default_factory=dict)
+    before: list[CopyInfo] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     thread_tags: set[str] = field(default_factory=set)
 
@@ -130,6 +132,8 @@ class LoopFinder:
     def _visit_loop(self, loop: Any, context: Context) -> Stmt:
         nest = as_nest(loop)
         if nest is not None and not self.threads and not _is_annotated(loop) and self.grid:
+            if not context.loops and not context.divergent:
+                self._note_before(nest)
             return loop  # a tile's own dimensions, not iterations
         before = len(self.loops)
         inside = context
@@ -146,6 +150,13 @@ class LoopFinder:
             self.declined.append((_name(loop), why))
             return with_bodies(loop, [body])
         return self._candidate(with_bodies(loop, [body]), context)
+
+    def _note_before(self, nest: Nest) -> None:
+        """Record what ``nest`` copies to a tile once in each CTA, by the name of its block."""
+        copy = as_copy(nest)
+        if copy is not None and copy.order and nest.name not in self.names:
+            found = copy_info(self._unique(nest.name), copy, self.read, self.ranges)
+            self.before.append(self._in_order(found))
 
     def _holds_tiles(self, body: Stmt) -> bool:
         """Whether a loop of a tile function copies or multiplies tiles, so that it is mapped."""
@@ -217,7 +228,7 @@ class LoopFinder:
         tiles = [copy for copy in copies if isinstance(copy, Copy)]
         return replace(info, k_last=k_in_last(matmul, tiles, loop))
 
-    def _in_order(self, info: _Info) -> _Info:
+    def _in_order(self, info: Any) -> Any:
         """Return ``info``, without a producer that would run ahead of what the kernel awaits."""
         if self.fence is None or not isinstance(info, CopyInfo):
             return info

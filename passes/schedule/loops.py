@@ -25,6 +25,7 @@ from ..dependence.graph import dependence
 from ..ir.named_pass import named_pass
 from ..ir.op_form import op_loops, thread_extents
 from .annotations import annotated_plan
+from .by_role import computes_between, in_program_order
 from .code_size import check_size
 from .modulo import schedule_loop
 from .obeyed import is_scheduled, scheduled_as
@@ -62,7 +63,7 @@ def schedule_loops(
         graph = dependence(form.node, threads)
         try:
             own = None if given is None else given.loop(loop.name)
-            scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine, own)
+            scheduled = _scheduled_loop(graph, form.node, loop, plan, machine, own)
             check_size(scheduled)
             why = None if given is not None else why_no_overlap(graph, scheduled, form.node)
             if (
@@ -92,17 +93,20 @@ def _scheduled_loop(
     graph: Any,
     node: Any,
     loop: LoopPlan,
-    matmuls: Sequence[MatmulPlan],
+    plan: KernelPlan,
     machine: Machine,
     given: LoopPlan | None,
 ) -> LoopPlan:
     """Return ``loop`` with a schedule: the one of ``given``, the annotated one or a new one."""
+    matmuls = plan.matmuls
     if given is not None and is_scheduled(given):
         scheduled = scheduled_as(graph, given, loop, machine)
         _check_in_flight(scheduled, matmuls)
         return scheduled
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
+    if plan.roles and computes_between(graph):
+        return with_slots_used(graph, in_program_order(graph, loop, machine), node)
     waited = [matmul for matmul in matmuls if Op(matmul.op, "mma_wait") in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)
     scheduled = schedule_loop(graph, loop, machine, in_flight=in_flight)

@@ -67,7 +67,7 @@ def schedule_loop(
     that the dependences do not allow.
     """
     reasons = list(plan.reasons)
-    depths = _planned_depths(graph, plan, reasons)
+    depths = planned_depths(graph, plan, reasons)
     costs = op_costs(graph, plan, machine)
     nothing = plan.source == "request" and not plan.rings  # one slot was asked for
     if nothing or (depths and max(depths.values()) == 1):
@@ -99,7 +99,7 @@ def sequential(graph: nx.MultiDiGraph, plan: LoopPlan, costs: Sequence[OpPlan]) 
     """Return ``plan`` in program order with one stage: nothing overlaps."""
     ops = [dataclasses.replace(op, stage=0, order=i) for i, op in enumerate(costs)]
     ordered = insert_waits(graph, ops)
-    rings = tuple(_ring(graph, name, 1, plan) for name in graph.graph["rings"])
+    rings = tuple(ring_plan(graph, name, 1, plan) for name in graph.graph["rings"])
     total = sum(op.latency for op in costs)
     return dataclasses.replace(
         plan,
@@ -115,7 +115,7 @@ def sequential(graph: nx.MultiDiGraph, plan: LoopPlan, costs: Sequence[OpPlan]) 
     )
 
 
-def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[Why]) -> dict[str, int]:
+def planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[Why]) -> dict[str, int]:
     """Return the plan's depth of each ring; an impossible ring is refused or dropped."""
     depths: dict[str, int] = {}
     for ring in plan.rings:
@@ -215,7 +215,7 @@ def _plan(
     rings = []
     for name in task.graph.graph["rings"]:
         depth = max(placed.versions[name], task.depths.get(name, 1) if name in caps else 1)
-        rings.append(_ring(task.graph, name, depth, plan, placed, task))
+        rings.append(ring_plan(task.graph, name, depth, plan, placed, task))
     result = dataclasses.replace(
         plan,
         pipelined=True,
@@ -239,7 +239,7 @@ def _limiter(task: Task, pipe: str, resource: int, recurrence: int) -> str:
     return "recurrence" if own >= recurrence else "depth of the rings"
 
 
-def _ring(
+def ring_plan(
     graph: nx.MultiDiGraph,
     name: str,
     depth: int,
@@ -247,6 +247,7 @@ def _ring(
     placed: Placed | None = None,
     task: Task | None = None,
 ) -> RingPlan:
+    """Return the ring ``name`` with ``depth`` slots, where ``placed`` has put those that use it."""
     buf = graph.graph["rings"][name]
     known = next((ring for ring in plan.rings if ring.buffer == name), None)
     # A register ring is planned by what all threads load; a tile by what it takes on that GPU.
@@ -280,14 +281,19 @@ def register_unroll(rings: Sequence[RingPlan]) -> int:
     return math.lcm(1, *(ring.depth for ring in rings if is_register(ring.scope)))
 
 
-def edge_plans(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan, ...]:
-    """Return the edges of the graph and those of the waits among ``ops``, as values."""
+def edge_plans(
+    graph: nx.MultiDiGraph, ops: Sequence[OpPlan], *, in_groups: bool = True
+) -> tuple[EdgePlan, ...]:
+    """Return the edges of the graph and those of the waits among ``ops``, as values.
+
+    ``in_groups``: as for ``insert_waits``.
+    """
     found = {
         EdgePlan(src, dst, edge["kind"], edge["buffer"], edge["distance"])
         for src, dst, edge in graph.edges(data=True)
     }
     listed = sorted(found, key=lambda e: (e.distance, e.src, e.dst, e.kind, e.buffer))
-    return (*listed, *wait_edges(graph, ops))
+    return (*listed, *wait_edges(graph, ops, in_groups=in_groups))
 
 
 def _explain_interval(

@@ -37,18 +37,18 @@ from ...machine import WARP
 from ...mechanisms.roles import by_warpgroup, reads_by_lane
 from ...mechanisms.stores import is_staged
 from ...plan import CONSUMER, PRODUCER, OpPlan
-from ...values.op import NO_OP, Op
+from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE
 from ..ir.kernels import bodies, with_bodies
-from ..ir.nodes import Buffer, Expr, Stmt, block, i32, is_shared, seq, with_origin
+from ..ir.nodes import Buffer, Expr, Stmt, block, i32, is_shared, op_of, seq, with_origin
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, start_from_zero, zeroes
+from .in_flight import WgmmaGroup, WgmmasInFlight
 from .role_loops import (
     RoleLoop,
     SpecialisedKernel,
     awaited,
-    groups_of,
     holds,
     origin_at,
     rolled,
@@ -64,7 +64,8 @@ def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
     Raises LoweringError for shared memory that is used without mbarriers.
     """
     staged = {str(buf.name) for buf in kernel.stages}
-    outside = [name for name in shared_outside(body, set(kernel.loops)) if name not in staged]
+    used = shared_outside(body, set(kernel.loops), kernel.before)
+    outside = [name for name in used if name not in staged]
     if outside:
         raise LoweringError("role.kernel", why=Reason("role.outside", buffer=outside[0]))
     stores = [store for store in kernel.plan.stores if is_staged(store)]
@@ -92,6 +93,9 @@ class _Consumer:
 
     def rest(self, stmt: Stmt, repeats: bool) -> Stmt:
         """Return ``stmt`` without the copies; ``repeats``: its loops may be entered again."""
+        op = op_of(stmt)
+        if op is not None and op in self.kernel.before:
+            return self.kernel.before[op].wait()
         if isinstance(stmt, tirx.For):
             if stmt in self.kernel.loops:
                 return self._loop(self.kernel.loops[stmt], repeats)
@@ -133,42 +137,18 @@ class _Consumer:
         if not by_warpgroup(self.kernel.plan.matmuls):
             return self._loop_of_warps(loop, repeats)
         form, places = loop.form, loop.positions[CONSUMER]
-        steps: list[Stmt] = []
-        groups = 0
-        reader = NO_OP
-        apart = all(op.operand == "shared" and not op.promoted for op in self.kernel.plan.matmuls)
-        issued = False  # whether the statement before is wgmma, and no thread touches registers
-        for op in sorted(loop.plan.ops, key=lambda op: op.order):
-            if op.role == PRODUCER:
-                continue
-            if op.kind == "wait":
-                steps += [self._wait(loop, op, pair) for pair in awaited(loop, op)]
-                continue
-            if op.kind == "mma":
-                groups, reader = groups + groups_of(loop.body(op.name)), op.name
-            self._check(loop, op)
-            stmt = self.kernel.instance(loop, op, CONSUMER, form.var)
-            if loop.zeroes:
-                stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
-            steps.append(without_fence(stmt) if issued and op.kind == "mma" else stmt)
-            issued = op.kind == "mma" and apart
-        matmuls = self.kernel.plan.matmuls
-        own = all(op.promoted for op in matmuls) or (loop.late and reads_by_lane(matmuls))
-        if not own:  # what is done with a step's sums or operands in registers waits for it
-            steps.append(wgmma_wait(groups if loop.late else 0, reader))
-        first = form.node.min
-        released = self._released(loop, behind=True)
-        if loop.late:
-            steps.append(tirx.IfThenElse(first < form.var, seq(*released), None))
-        else:
-            steps += released
+        flight = WgmmasInFlight()
+        self._step(loop, flight)  # what it leaves in flight is so when a step starts
+        flight = flight.carried() if loop.late else WgmmasInFlight()
+        steps = self._step(loop, flight)
         steps += [at.advance() for at in places]
         ping_pong = self.kernel.ping_pong
         last: list[Stmt | None] = [] if ping_pong is None else [ping_pong.pass_on(loop.plan.name)]
         if loop.late:
-            last.append(wgmma_wait(0, reader))
+            left = flight.all_done()
+            last.append(wgmma_wait(0, left[-1].op))
             if repeats:
-                given = seq(*self._released(loop, behind=True))
+                given = seq(*self._released_by(loop, left))
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
         wait = None if ping_pong is None else ping_pong.wait(loop.plan.name)
@@ -250,6 +230,46 @@ class _Consumer:
             return later[0] if later else ops[last].name
         return ops[last].name
 
+    def _step(self, loop: RoleLoop, flight: WgmmasInFlight) -> list[Stmt]:
+        """Return the statements of a step that starts with ``flight``, which becomes its end's."""
+        form, steps = loop.form, list[Stmt]()
+        apart = all(
+            op.operand != "registers" and not op.promoted for op in self.kernel.plan.matmuls
+        )
+        issued = False  # whether the statement before is wgmma, and no thread touches registers
+        for op in loop.consumed():
+            if op.kind == "wait":
+                steps += [self._wait(loop, op, pair) for pair in awaited(loop, op)]
+                continue
+            if op.kind == "mma":
+                flight.groups.append(loop.group(op))
+            else:
+                steps += self._done(loop, flight.done_for(loop.registers(op)), flight)
+            self._check(loop, op)
+            stmt = self.kernel.instance(loop, op, CONSUMER, form.var)
+            if op.name in loop.started.values():
+                stmt = start_from_zero(stmt, tirx.const(True, "bool"))
+            elif loop.zeroes:
+                stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
+            steps.append(without_fence(stmt) if issued and op.kind == "mma" else stmt)
+            issued = op.kind == "mma" and apart
+        done = flight.done_before() if loop.late else flight.all_done()
+        return [*steps, *self._done(loop, done, flight)]
+
+    def _done(self, loop: RoleLoop, groups: list[WgmmaGroup], flight: WgmmasInFlight) -> list[Stmt]:
+        """Return the wait for ``groups``, behind which ``flight`` is left, and their releases."""
+        if not groups:
+            return []
+        matmuls = self.kernel.plan.matmuls
+        own = all(op.promoted for op in matmuls) or (loop.late and reads_by_lane(matmuls))
+        # What is done with a step's sums or operands in registers waits for it.
+        waits = [] if own else [wgmma_wait(flight.count, groups[-1].op)]
+        before = self._released_by(loop, [group for group in groups if group.before])
+        ran = loop.form.node.min < loop.form.var
+        given = [tirx.IfThenElse(ran, seq(*before), None)] if before else []
+        now = self._released_by(loop, [group for group in groups if not group.before])
+        return [*waits, *given, *now]
+
     def _wait(self, loop: RoleLoop, op: OpPlan, pair: int) -> Stmt:
         at, barriers = loop.positions[CONSUMER][pair], loop.barriers[pair]
         origin = origin_at(loop, op, CONSUMER, pair, [barriers.plan.full])
@@ -262,6 +282,10 @@ class _Consumer:
         """
         waited = [i for i, barriers in enumerate(loop.barriers) if barriers.empty is not None]
         return [self._release(loop, i, behind=behind) for i in waited]
+
+    def _released_by(self, loop: RoleLoop, groups: list[WgmmaGroup]) -> list[Stmt]:
+        """Release the slots that ``groups`` were the last to read."""
+        return [self._release(loop, pair, behind=True) for one in groups for pair in one.pairs]
 
     def _release(self, loop: RoleLoop, pair: int, *, behind: bool) -> Stmt:
         """Return the arrival of each warpgroup at the slot's empty mbarrier, one for each CTA.

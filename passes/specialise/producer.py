@@ -27,7 +27,18 @@ from ...plan import PRODUCER, OpPlan, RolePlan
 from ...values.op import Op
 from ..analysis.effects import WRITE
 from ..ir.kernels import bodies
-from ..ir.nodes import Expr, SBlockRealize, Stmt, Var, block, const_int, i32, seq, with_origin
+from ..ir.nodes import (
+    Expr,
+    SBlockRealize,
+    Stmt,
+    Var,
+    block,
+    const_int,
+    i32,
+    op_of,
+    seq,
+    with_origin,
+)
 from .role_loops import RoleLoop, SpecialisedKernel, check_condition, origin_at, rolled, with_var
 
 
@@ -53,6 +64,9 @@ class _Producer:
 
     def copies(self, stmt: Stmt) -> Stmt | None:
         """Return ``stmt`` reduced to its copies; None if it has none."""
+        op = op_of(stmt)
+        if op is not None and op in self.kernel.before:
+            return self.kernel.before[op].copied(stmt.body)
         if isinstance(stmt, tirx.For) and stmt in self.kernel.loops:
             return self._loop(self.kernel.loops[stmt])
         if isinstance(stmt, tirx.For):
@@ -138,7 +152,9 @@ def _check_released(loop: RoleLoop, late: dict[int, int]) -> None:
     least = next(pair for pair, plan in plans.items() if plan.arrivals)
     for pair, plan in plans.items():
         behind = late[least] - late[pair]
-        if behind > plan.depth - plans[least].depth or (not plan.arrivals and behind < 0):
+        if plan.arrivals:
+            continue  # it waits for its own slots
+        if behind > plan.depth - plans[least].depth or behind < 0:
             why = Reason(
                 "role.steps",
                 slots=plan.depth,

@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import tvm_ffi
@@ -19,7 +20,7 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...mechanisms.roles import by_warpgroup
-from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, MbarrierPair, OpPlan
+from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE, Effects, effects
@@ -37,7 +38,9 @@ from ..ir.nodes import (
     collect,
     has,
     is_buffer_var,
+    is_private,
     is_shared,
+    op_of,
     seq,
     uses,
     variables,
@@ -45,7 +48,10 @@ from ..ir.nodes import (
 )
 from ..ir.op_form import OpLoop
 from ..matmul.descriptors import Descriptors
+from ..matmul.zero_init import accumulators, zeroes
 from ..sync.mbarriers import Barriers, Position
+from .before import CopiedBefore
+from .in_flight import WgmmaGroup, WgmmasInFlight
 from .ping_pong import PingPong
 from .read_ahead import reads_ahead
 
@@ -79,6 +85,62 @@ class RoleLoop:
             self._effects[name] = effects(self.body(name))
         return self._effects[name]
 
+    def consumed(self) -> list[OpPlan]:
+        """Return what consumers run of a step, in order, without what starts sums from zero."""
+        ops = sorted(self.plan.ops, key=lambda op: op.order)
+        return [op for op in ops if op.role != PRODUCER and op.name not in self.started]
+
+    @cached_property
+    def started(self) -> dict[Op, Op]:
+        """The ops that set to zero what the matmul of the same step is the next to touch, by op."""
+        ops = [op for op in sorted(self.plan.ops, key=lambda op: op.order) if op.kind != "wait"]
+        found: dict[Op, Op] = {}
+        for at, op in enumerate(ops):
+            if op.role == PRODUCER or op.kind == "mma":
+                continue
+            stored = self.effects(op.name).buffers(WRITE)
+            users = [o for o in ops[at + 1 :] if stored & set(variables(self.body(o.name)))]
+            first = users[0] if users else op
+            if first.kind == "mma" and zeroes(self.body(op.name), self.sums(first)):
+                found[op.name] = first.name
+        return found
+
+    def sums(self, op: OpPlan) -> dict[Buffer, int]:
+        """Return the accumulators of ``op``, with their elements."""
+        return accumulators(self.body(op.name))
+
+    def group(self, op: OpPlan) -> WgmmaGroup:
+        """Return the wgmmas of ``op`` as groups in flight."""
+        body = self.body(op.name)
+        registers = frozenset(var for var in variables(body) if _is_register(var))
+        return WgmmaGroup(op.name, groups_of(body), registers, tuple(self._last_read_by(op)))
+
+    def registers(self, op: OpPlan) -> set[Buffer]:
+        """Return the registers that ``op`` touches."""
+        return {var for var in variables(self.body(op.name)) if _is_register(var)}
+
+    def _last_read_by(self, op: OpPlan) -> list[int]:
+        """Return the mbarrier pairs of which ``op`` is the last of a step to read slots."""
+        last: dict[int, Op] = {}
+        for other in self.consumed():
+            if other.kind == "mma":
+                inside = variables(self.body(other.name))
+                last |= {self.pair(ring): other.name for ring in self.rings if ring in inside}
+        own = [pair for pair, reader in last.items() if reader == op.name]
+        return [pair for pair in sorted(own) if self.barriers[pair].empty is not None]
+
+    def left_in_flight(self) -> list[int]:
+        """Return the mbarrier pairs whose slots are released in the step after they are read."""
+        if not self.late:
+            return []
+        flight = WgmmasInFlight()
+        for op in self.consumed():
+            if op.kind == "mma":
+                flight.groups.append(self.group(op))
+            elif op.kind != "wait":
+                flight.done_for(self.registers(op))
+        return [pair for group in flight.groups for pair in group.pairs]
+
     def pair(self, ring: Buffer) -> int:
         """Return which mbarrier pair synchronises the slots of ``ring``."""
         names = self.form.buffer_names()
@@ -91,7 +153,7 @@ class SpecialisedKernel:
 
     ``loops``: by their nodes. ``remote``: in a cluster, a register for the address of another CTA's
     mbarrier. ``stages``: shared memory that results are staged through. ``ping_pong``: the order of
-    consumer warpgroups that alternate on tiles.
+    consumer warpgroups that alternate on tiles. ``before``: tiles that are copied before the loops.
     """
 
     plan: KernelPlan
@@ -101,6 +163,7 @@ class SpecialisedKernel:
     remote: Buffer | None
     stages: Sequence[Buffer] = ()
     ping_pong: PingPong | None = None
+    before: Mapping[Op, CopiedBefore] = field(default_factory=dict)
 
     def places(self, role: str) -> list[Position]:
         """Return the position of ``role`` in every mbarrier pair."""
@@ -163,17 +226,20 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     in_flight = min((matmul.in_flight for matmul in plan.matmuls), default=0)
     late = in_flight > 0 and min(depths.values()) > 1
     ahead = reads_ahead(loop.ops) and not by_warpgroup(plan.matmuls)
+    made = RoleLoop(form, loop, barriers, rings, placed, late, ahead, {})
+    left = made.left_in_flight()
 
-    def keeps_slot(role: str, pair: MbarrierPair) -> bool:
+    def keeps_slot(role: str, number: int) -> bool:
         """Whether the slot of the step before is used in the next."""
-        used = (ahead and pair.depth > 1) or (late and pair.arrivals > 0)
-        return used and role == CONSUMER
+        return role == CONSUMER and ((ahead and pairs[number].depth > 1) or number in left)
 
-    positions = {
-        role: tuple(Position.of(role, pair, late=keeps_slot(role, pair)) for pair in pairs)
+    made.positions = {
+        role: tuple(
+            Position.of(role, pair, late=keeps_slot(role, n)) for n, pair in enumerate(pairs)
+        )
         for role in (PRODUCER, CONSUMER)
     }
-    return RoleLoop(form, loop, barriers, rings, placed, late, ahead, positions)
+    return made
 
 
 def op_names(loop: LoopPlan) -> list[Op]:
@@ -260,14 +326,18 @@ def holds(stmt: Stmt, loop: Any) -> bool:
     return has(stmt, tirx.For, lambda node: bool(node.same_as(loop)))
 
 
-def shared_outside(body: Stmt, loops: set[Any]) -> list[str]:
-    """Return the names of the shared buffers that are used outside ``loops``."""
-    if isinstance(body, tirx.For) and body in loops:
+def shared_outside(body: Stmt, loops: set[Any], ops: Collection[Op]) -> list[str]:
+    """Return the names of the shared buffers that are used outside ``loops`` and ``ops``."""
+    if (isinstance(body, tirx.For) and body in loops) or op_of(body) in ops:
         return []
     inner = bodies(body)
     if inner:
-        return [name for part in inner for name in shared_outside(part, loops)]
+        return [name for part in inner for name in shared_outside(part, loops, ops)]
     return [str(var.name) for var in collect(body, Var, _is_shared_buffer)]
+
+
+def _is_register(var: Any) -> bool:
+    return is_buffer_var(var) and is_private(var)
 
 
 def _is_shared_buffer(var: Any) -> bool:

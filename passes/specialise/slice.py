@@ -58,6 +58,7 @@ from ..ir.nodes import (
 from ..ir.op_form import op_loop
 from ..matmul.descriptors import Descriptors
 from ..sync.mbarriers import ROLE_ATTR, ROLES_ATTR, Barriers
+from .before import copied_before
 from .consumer import consumer
 from .ping_pong import PingPong, check_ping_pong
 from .producer import producer
@@ -160,6 +161,7 @@ class _Specialiser:
         fulls = self._placeholders(body)
         inner = body.block.body if fulls else body
         stages = self._stages(body, fulls) if fulls else []
+        inner, before = copied_before(inner, self.plan, fulls)
         loops = self._find_loops(inner, fulls)
         # In a cluster consumers release slots of other CTAs.
         remote = buffer([1], "uint32", "remote", "local") if self.plan.cluster > 1 else None
@@ -168,15 +170,16 @@ class _Specialiser:
         if ping_pong is not None:
             check_ping_pong(inner, list(loops))
         kernel = SpecialisedKernel(
-            self.plan, thread, loops, Descriptors(thread), remote, stages, ping_pong
+            self.plan, thread, loops, Descriptors(thread), remote, stages, ping_pong, before
         )
         consumed = self._branch(consuming, consumer(kernel, inner))
         produced = self._branch(producing, producer(kernel, producing, inner))
         rings = [ring for loop in loops.values() for ring in loop.rings.values()]
         ordering: list[Barriers | PingPong] = [b for loop in loops.values() for b in loop.barriers]
+        ordering += [one.barriers for one in before.values()]
         ordering += [] if ping_pong is None else [ping_pong]
         branches = tirx.IfThenElse(thread < consuming.threads, consumed, produced)
-        allocs = [*[ring.slots for ring in rings], *stages]
+        allocs = [*[ring.slots for ring in rings], *[one.tile for one in before.values()], *stages]
         allocs += [buf for barriers in ordering for buf in barriers.buffers]
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)

@@ -30,10 +30,18 @@ class _Group:
     position: int
 
 
-def insert_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
-    """Return ``ops`` (in order) with wait ops inserted, renumbered."""
+def insert_waits(
+    graph: nx.MultiDiGraph, ops: Sequence[OpPlan], *, in_groups: bool = True
+) -> list[OpPlan]:
+    """Return ``ops`` (in order) with wait ops inserted, renumbered.
+
+    ``in_groups``: copies are committed in groups, of which a wait for one is also for those before;
+    else each lands at an mbarrier.
+    """
     listed = list(ops)
-    for group in sorted(_groups(graph, ops), key=lambda g: g.position, reverse=True):
+    for group in sorted(
+        _groups(graph, ops, in_groups=in_groups), key=lambda g: g.position, reverse=True
+    ):
         consumer = ops[group.position] if group.position < len(ops) else ops[-1]
         wait = OpPlan(
             name=group.members[0].wait(),
@@ -46,17 +54,19 @@ def insert_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
             stage=group.stage,
         )
         listed.insert(group.position, wait)
-    leading = _leading_waits(graph, listed)
+    leading = _leading_waits(graph, listed) if in_groups else []
     if leading:
         listed = leading + [op for op in listed if op not in leading]
     return [dataclasses.replace(op, order=position) for position, op in enumerate(listed)]
 
 
-def wait_edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan, ...]:
+def wait_edges(
+    graph: nx.MultiDiGraph, ops: Sequence[OpPlan], *, in_groups: bool = True
+) -> tuple[EdgePlan, ...]:
     """Return the edges copy -> wait -> consumer for each wait among ``ops``."""
     edges: list[EdgePlan] = []
     plain = [op for op in ops if op.kind != "wait"]
-    for group in _groups(graph, plain):
+    for group in _groups(graph, plain, in_groups=in_groups):
         wait = group.members[0].wait()
         for name in group.members:
             buffers = graph.nodes[name]["writes"]
@@ -77,7 +87,7 @@ def _uses(graph: nx.MultiDiGraph, copy: Op) -> list[tuple[Op, Op, Any]]:
     return list(graph.out_edges(copy, data=True))
 
 
-def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
+def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan], *, in_groups: bool) -> list[_Group]:
     """Return groups of asynchronous copies consumed together, and where their wait stands."""
     at = {op.name: (op.stage, position) for position, op in enumerate(ops)}
     last = max((op.stage for op in ops), default=0), len(ops)
@@ -98,7 +108,9 @@ def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
             firsts.append(((stage, position + 1), op.name))
     groups: list[_Group] = []
     for (stage, position), name in sorted(firsts):
-        if groups and _can_share(graph, ops, groups[-1], stage, position, name):
+        if groups and _can_share(
+            graph, ops, groups[-1], stage, position, name, in_groups=in_groups
+        ):
             groups[-1].members.append(name)
         else:
             groups.append(_Group([name], stage, position))
@@ -112,6 +124,8 @@ def _can_share(
     stage: int,
     position: int,
     name: Op,
+    *,
+    in_groups: bool,
 ) -> bool:
     """Whether the copy comes before the wait, which then waits for little more than it did.
 
@@ -124,7 +138,7 @@ def _can_share(
         return False
     sides = {(at[copy][0], at[copy][1] < group.position) for copy in (name, *group.members)}
     between = ops[group.position : position]
-    return len(sides) == 1 or all(
+    return (in_groups and len(sides) == 1) or all(
         op.pipe == "lsu" or graph.nodes[op.name]["kind"] in ("load", "copy") for op in between
     )
 

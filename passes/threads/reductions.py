@@ -49,8 +49,11 @@ class SplitReduction:
 
 
 @dataclass(frozen=True)
-class _Reduction:
-    """A nest that combines its element with a value, repeated over the variables ``again``."""
+class ReductionNest:
+    """A nest that combines its element with a value, repeated over the variables ``again``.
+
+    ``combine``: of two values, of which ``identity`` changes none.
+    """
 
     nest: Nest
     combine: _Combined
@@ -79,13 +82,13 @@ class _Reduction:
 
 def threads_per_element(nest: Nest, threads: int) -> int:
     """Return how many of ``threads`` may make each element of ``nest``; 1 without a reduction."""
-    found = _reduction(nest)
+    found = as_reduction(nest)
     return 1 if found is None else found.parts(threads)
 
 
 def split_reduction(nest: Nest, threads: int, analyzer: Any) -> SplitReduction | None:
     """Return ``nest`` with each element made by several threads; None if one makes it."""
-    found = _reduction(nest)
+    found = as_reduction(nest)
     if found is None or found.parts(threads) == 1 or not _is_inside(found, analyzer):
         return None
     count = found.parts(threads)
@@ -107,7 +110,7 @@ def why_alone(nest: Nest) -> Reason:
     return Reason("share.in_place", buffer=str(nest.store.buffer.name))
 
 
-def _reduction(nest: Nest) -> _Reduction | None:
+def as_reduction(nest: Nest) -> ReductionNest | None:
     """Return ``nest`` as a reduction; None if it is none, or if its order matters."""
     shared, why = shareable(nest)
     again = tuple(var for var in nest.vars if var not in shared)
@@ -118,7 +121,7 @@ def _reduction(nest: Nest) -> _Reduction | None:
     own = nest.store.buffer
     if any(uses(part, [own]) for part in (value, *nest.predicate, *nest.store.indices)):
         return None
-    return _Reduction(nest, combine, identity, value, tuple(shared), again)
+    return ReductionNest(nest, combine, identity, value, tuple(shared), again)
 
 
 def _combination(store: Any) -> tuple[_Combined, Expr, Expr] | None:
@@ -147,7 +150,7 @@ def _is_own(expr: Expr, store: Any) -> bool:
     )
 
 
-def _is_inside(found: _Reduction, analyzer: Any) -> bool:
+def _is_inside(found: ReductionNest, analyzer: Any) -> bool:
     """Whether the element exists even where no iteration would read and store it."""
     nest = found.nest
     if not any(uses(part, found.again) for part in nest.predicate):
@@ -161,19 +164,19 @@ def _is_inside(found: _Reduction, analyzer: Any) -> bool:
     return True
 
 
-def _parts(found: _Reduction, shape: Sequence[int], width: int) -> Buffer:
+def _parts(found: ReductionNest, shape: Sequence[int], width: int) -> Buffer:
     name = f"{found.nest.store.buffer.name}_of_{width}"
     return buffer(list(shape), str(found.nest.store.buffer.dtype), name, "shared")
 
 
-def _cleared(found: _Reduction, parts: Buffer, count: int) -> Nest:
+def _cleared(found: ReductionNest, parts: Buffer, count: int) -> Nest:
     """Return ``part[.., p] = 0``."""
     nest, part = found.nest, Var("part", "int32")
     store = tirx.BufferStore(parts, found.identity, [*found.free, part])
     return _over(nest, found.free, (part,), (count,), (), store, "zero")
 
 
-def _summed(found: _Reduction, parts: Buffer, count: int) -> Nest:
+def _summed(found: ReductionNest, parts: Buffer, count: int) -> Nest:
     """Return ``part[.., p] = part[.., p] + f(q * count + p)``: neighbours read neighbours."""
     nest, part, step = found.nest, Var("part", "int32"), Var("turn", "int32")
     steps = -(-found.terms // count)
@@ -194,7 +197,7 @@ def _summed(found: _Reduction, parts: Buffer, count: int) -> Nest:
     return _over(nest, found.free, (part, step), (count, steps), predicate, store, "parts")
 
 
-def _halved(found: _Reduction, wide: Buffer, half: Buffer) -> Nest:
+def _halved(found: ReductionNest, wide: Buffer, half: Buffer) -> Nest:
     """Return ``half[.., p] = wide[.., p] + wide[.., p + width]``."""
     part, width = Var("part", "int32"), const_int(half.shape[-1]) or 1
     first, second = (tirx.BufferLoad(wide, [*found.free, place]) for place in (part, part + width))
@@ -202,7 +205,7 @@ def _halved(found: _Reduction, wide: Buffer, half: Buffer) -> Nest:
     return _over(found.nest, found.free, (part,), (width,), (), store, f"of_{width}")
 
 
-def _stored(found: _Reduction, total: Buffer) -> Nest:
+def _stored(found: ReductionNest, total: Buffer) -> Nest:
     """Return ``t = t + last[.., 0]``."""
     nest, at = found.nest, list(found.nest.store.indices)
     whole = tirx.BufferLoad(total, [*found.free, i32(0)])

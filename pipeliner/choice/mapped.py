@@ -23,7 +23,7 @@ from ..machine import Machine
 from ..machine.constant import chosen, constant
 from ..mechanisms.copies import plan_copy
 from ..mechanisms.eviction import with_eviction
-from ..mechanisms.layouts import laid_out
+from ..mechanisms.layouts import laid_out, readers
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.roles import producer_threads
 from ..mechanisms.stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
@@ -64,7 +64,8 @@ class MappedKernel:
     """A kernel without its depths.
 
     ``threads``: of a CTA, without a producer warp. ``reasons``: why something could not be mapped.
-    ``work_of``: the descriptor of a loop, by its name, were its copies others.
+    ``work_of``: the descriptor of a loop, by its name, were its copies others. ``before``: the
+    copies of a producer warp before the loops.
     """
 
     matmuls: tuple[MatmulPlan, ...]
@@ -73,6 +74,7 @@ class MappedKernel:
     threads: int
     reasons: tuple[Reason, ...]
     work_of: Callable[[str, tuple[CopyPlan, ...]], Work]
+    before: tuple[CopyPlan, ...] = ()
 
 
 def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKernel:
@@ -99,7 +101,20 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
         threads,
         reasons,
         lambda name, plans: work_of_loop(known[name], plans).work,
+        _before(info, matmuls, machine, request) if have_producer(copies) else (),
     )
+
+
+def _before(
+    info: KernelInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine, request: Request
+) -> tuple[CopyPlan, ...]:
+    """Plans of the copies before the loops whose tiles matmuls in those read."""
+    plans: list[CopyPlan] = []
+    for copy in info.before:
+        loop = next((one for one in info.loops if readers(copy, one, matmuls)), None)
+        if loop is not None:
+            plans.append(plan_copy(copy, loop, matmuls, machine, pinned_copy(request, copy.op)))
+    return tuple(plans)
 
 
 def _loop_work(

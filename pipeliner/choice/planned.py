@@ -84,6 +84,7 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKern
         reasons = (*reasons, Reason("loop.none"))
     if info.alone or info.unmapped:
         reasons = (*reasons, info.alone or Reason("choice.one_thread"))
+    copies = [*mapped.before, *copies]
     cluster = 1 if request.cluster == "auto" else request.cluster
     roles, pairs = plan_roles(
         info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers

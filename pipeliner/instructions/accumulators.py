@@ -28,7 +28,7 @@ def spread_alike(op: MatmulInfo, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:
     """``op`` and the matmuls whose accumulators are to be spread over threads as its own is.
 
     Those are the ones that add to its accumulator, and those of its loops with accumulators of its
-    shape and type.
+    shape and type, or of as many rows where something is computed row by row.
     """
     every = [other for loop in loops for other in loop.ops if isinstance(other, MatmulInfo)]
     same = [other for other in every if other.acc == op.acc and other.op != op.op]
@@ -36,9 +36,15 @@ def spread_alike(op: MatmulInfo, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:
     beside = [
         other
         for other in _together(op.op, loops)
-        if other.acc != op.acc and (other.m, other.n, other.acc_dtype) == shape
+        if other.acc != op.acc
+        and ((other.m, other.n, other.acc_dtype) == shape or _share_rows(op, other))
     ]
     return [op, *same, *beside]
+
+
+def _share_rows(op: MatmulInfo, other: MatmulInfo) -> bool:
+    """Whether what belongs to a row of one accumulator is used with that of the other."""
+    return op.by_rows and other.by_rows and op.m == other.m
 
 
 def _together(op: str, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:

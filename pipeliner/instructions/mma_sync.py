@@ -66,6 +66,7 @@ def map_mma_sync(
             continue
         count = layout[0] * layout[1]
         score = (
+            float(info.by_rows and layout[1] > 1),  # a row that several warps share
             float(count < fewest),  # a warp scheduler without a warp idles
             float(columns % (2 * n) != 0),  # ldmatrix.x4 fills two B fragments at once
             float(count * (rows + columns)),  # operand rows read from shared memory

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from ..diagnostics import Reason, all_of, each_of
 from ..machine import WARP, Machine, MmaRate
 from ..machine.constant import chosen, constant, documented
-from ..plan import Consumers, MatmulPlan
+from ..plan import Consumers, MatmulPlan, OperandSource
 from ..plan.kinds import MatmulInstruction
 from ..plan.request import AccumulateAsked, OperandAsked, RolesAsked
 from ..values.elements import element, multiplied_as
@@ -151,6 +151,8 @@ def map_wgmma(
     """
     if info.stationary:
         return Reason("wgmma.stationary", operand=info.stationary[0])
+    if info.b in info.computed or (info.computed and info.a_dtype != info.b_dtype):
+        return Reason("wgmma.computed", operand=info.computed[0])
     if info.a == info.b:
         return Reason("wgmma.same_sides", operand=info.a)
     if operand == "shared" and info.a_dtype != info.b_dtype:
@@ -189,6 +191,8 @@ def _why_not_swap_ab(
     info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked
 ) -> Reason | None:
     """Why A and B change sides (swap A/B); None where they do not."""
+    if info.computed or info.by_rows:
+        return None
     if warps is not None:
         swaps = warps[0] % 4 != 0 and warps[1] % 4 == 0
         return Reason("wgmma.warps_asked", warps=warps) if swaps else None
@@ -229,11 +233,14 @@ def _map(
         return rate
     by_lane = operand == "registers" or info.a_dtype != info.b_dtype
     by_lane = by_lane or (operand == "auto" and _is_transposed(info))
+    by_lane = by_lane or bool(info.computed)
     obstacle = _shape_obstacle(info, rate, by_lane)
     if obstacle is not None:
         return obstacle
     best: tuple[tuple[int, int], int, int, int] | None = None
     for rows, columns in _layouts(warps, roles, ping_pong):
+        if columns > 1 and info.by_rows:
+            continue
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
         groups = rows * columns
@@ -290,7 +297,7 @@ def _map(
             )
         ),
         in_flight=0 if promotes else 1,
-        operand="registers" if left else "shared",
+        operand=_operand(left, info),
         promoted=info.k if promotes else 0,
         transposed=by_lane and _is_transposed(info),
     )
@@ -308,6 +315,13 @@ def _no_split(info: MatmulInfo, machine: Machine, ping_pong: int) -> Reason:
     )
 
 
+def _operand(left: int, info: MatmulInfo) -> OperandSource:
+    """Where the first operand is read from; ``left``: registers that hold it."""
+    if info.computed:
+        return "computed"
+    return "registers" if left else "shared"
+
+
 def _read_from(left: int, info: MatmulInfo) -> Reason:
     """Where operands are read from; ``left``: registers that hold the first one."""
     if not left:
@@ -317,6 +331,8 @@ def _read_from(left: int, info: MatmulInfo) -> Reason:
         why.append(Reason("wgmma.converted", source=info.a_dtype, dtype=info.b_dtype))
     if _is_transposed(info):
         why.append(Reason("wgmma.transposed", operand=info.a))
+    if info.computed:
+        why.append(Reason("wgmma.computed_there"))
     given = tuple(why) or (Reason("wgmma.as_asked"),)
     return Reason("wgmma.register_operand", registers=left, why=given)
 
@@ -417,7 +433,7 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> Reason | 
         return Reason("wgmma.columns", columns=info.n, multiple=INTEGER_COLUMNS)
     sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
     by_registers = by_lane and _is_transposed(info)
-    sides = sides[1:] if by_registers else sides
+    sides = sides[1:] if by_registers or info.computed else sides
     for name, kind, k_major in sides:
         if not element(kind).k_outermost and not k_major:
             if by_registers:

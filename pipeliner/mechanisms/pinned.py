@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ..instructions.table import multiplied_by
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
-from ..plan.request import Instruction, Request
+from ..plan.request import Instruction, OperandAsked, Request
 
 
 def pinned(plan: KernelPlan) -> Request:
@@ -34,9 +34,14 @@ def pinned_matmul(request: Request, op: str) -> Request:
         instruction=kind(plan),
         warps=plan.warps,
         thread_tile=plan.thread_tile if by.thread_tile else None,
-        operand=plan.operand if by.warpgroup_wide else "auto",
+        operand=_asked(plan) if by.warpgroup_wide else "auto",
         accumulate="promoted" if by.warpgroup_wide and plan.promoted else "auto",
     )
+
+
+def _asked(plan: MatmulPlan) -> OperandAsked:
+    """Where the first operand is to be read from: nobody chooses where one is computed."""
+    return "auto" if plan.operand == "computed" else plan.operand
 
 
 def pinned_copy(request: Request, op: str) -> Request:

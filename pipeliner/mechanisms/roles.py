@@ -38,6 +38,12 @@ from .table import moved_by
 FULL: Final = "full"
 EMPTY: Final = "empty"
 
+BEFORE: Final = ""
+"""The loop of what is copied once, before the loops."""
+
+ONCE: Final = Reason("release.never")
+"""Why a tile that is copied once has no empty mbarrier."""
+
 TOGETHER: Final = Reason("release.together")
 """Why a deeper ring has no empty mbarrier of its own."""
 
@@ -156,11 +162,14 @@ def _all_pairs(
 ) -> tuple[MbarrierPair, ...]:
     """The mbarrier pairs of every pipelined loop."""
     several, by_warp, late = len(info.loops) > 1, reads_by_lane(matmuls), by_warpgroup(matmuls)
-    return tuple(
-        pair
-        for found, plan in zip(info.loops, loops)
-        if plan.pipelined
-        for pair in _mbarrier_pairs(found, plan, by_tma, arrivals, several, by_warp, late)
+    return (
+        *(_pair_before(copy) for copy in info.before if copy.op in by_tma),
+        *(
+            pair
+            for found, plan in zip(info.loops, loops)
+            if plan.pipelined
+            for pair in _mbarrier_pairs(found, plan, by_tma, arrivals, several, by_warp, late)
+        ),
     )
 
 
@@ -171,6 +180,22 @@ def _sharing(ping_pong: int, each: int, why: Reason | None) -> Reason:
     if why is not None:
         return Reason("consumers.not_ping_pong", why=why)
     return Reason("consumers.cooperative")
+
+
+def _pair_before(copy: CopyInfo) -> MbarrierPair:
+    """The mbarrier of a tile that is copied once, before the loops."""
+    return MbarrierPair(
+        loop=BEFORE,
+        full=f"{FULL}_{copy.dst}",
+        empty="",
+        rings=(copy.dst,),
+        depth=1,
+        bytes=shared_bytes(copy),
+        producer=PRODUCER,
+        consumer=CONSUMER,
+        arrivals=0,
+        reason=ONCE,
+    )
 
 
 def _mbarrier_pairs(
@@ -189,26 +214,45 @@ def _mbarrier_pairs(
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
+    release = _released_at(loop)
+    groups: dict[tuple[int, int], list[CopyInfo]] = {}
+    for op in moved:
+        groups.setdefault((release.get(op.dst, 0), depths[op.dst]), []).append(op)
+    least = {at: min(depth for other, depth in groups if other == at) for at, _ in groups}
     pairs: list[MbarrierPair] = []
-    least = min((depths[op.dst] for op in moved), default=0)
-    for depth in sorted({depths[op.dst] for op in moved}):
-        own = [op for op in moved if depths[op.dst] == depth]
+    for (at, depth), own in sorted(groups.items(), key=lambda item: item[0]):
         name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
+        first = depth == least[at]
         pairs.append(
             MbarrierPair(
                 loop=loop.name,
                 full=FULL + name,
-                empty=EMPTY + name if depth == least else "",
+                empty=EMPTY + name if first else "",
                 rings=tuple(dict.fromkeys(op.dst for op in own)),
                 depth=depth,
                 bytes=sum(shared_bytes(op) for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
-                arrivals=arrivals if depth == least else 0,
-                reason=_release_reason(loop, depth, by_warp, late) if depth == least else TOGETHER,
+                arrivals=arrivals if first else 0,
+                reason=_release_reason(loop, depth, by_warp, late) if first else TOGETHER,
             )
         )
     return pairs
+
+
+def _released_at(loop: LoopInfo) -> dict[str, int]:
+    """Behind how many statements of a step that are no matmul the last one reads each tile.
+
+    Matmuls with nothing between them release what they read together.
+    """
+    found: dict[str, int] = {}
+    behind = 0
+    for op in loop.ops:
+        if isinstance(op, MatmulInfo):
+            found |= dict.fromkeys((op.a, op.b), behind)
+        elif not isinstance(op, CopyInfo):
+            behind += 1
+    return found
 
 
 def _release_reason(loop: LoopInfo, depth: int, by_warp: bool, late: bool) -> Reason:

@@ -19,7 +19,6 @@ from . import (
     Epilogue,
     KernelPlan,
     Mechanism,
-    OperandSource,
     Reduction,
     StoreMechanism,
 )
@@ -43,7 +42,7 @@ RolesAsked: TypeAlias = "int | Auto"
 PdlAsked: TypeAlias = "bool | Auto"
 ClusterAsked: TypeAlias = "int | Auto"
 InFlightAsked: TypeAlias = "int | Auto"
-OperandAsked: TypeAlias = "Auto | OperandSource"
+OperandAsked: TypeAlias = Literal["auto", "shared", "registers"]
 AccumulateAsked: TypeAlias = "Auto | Accumulate"
 Instruction: TypeAlias = Literal["auto", "simt", "mma", "wgmma"]
 
@@ -127,7 +126,7 @@ class Request:
     )
     operand: OperandAsked = field(
         default=AUTO,
-        metadata=one_of((AUTO, *get_args(OperandSource)), "where wgmma reads its first operand"),
+        metadata=one_of(get_args(OperandAsked), "where wgmma reads its first operand"),
     )
     in_flight: InFlightAsked = field(
         default=AUTO,

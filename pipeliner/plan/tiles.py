@@ -11,7 +11,7 @@ from ..values.facts import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["tma", "cp_async", "register", "direct"]
 StoreMechanism = Literal["direct", "tma"]
-OperandSource = Literal["shared", "registers"]
+OperandSource = Literal["shared", "registers", "computed"]
 Accumulate = Literal["fast", "promoted"]
 Reduction = Literal["workspace", "atomic"]
 Cache = Literal["L1", "L2"]
@@ -71,9 +71,10 @@ class MatmulPlan:
     ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose wgmma groups may
     still be in flight when the next one's start. ``swap_ab``: the instruction computes the
     transposed tile, so that its M (and the four warps of a warpgroup) runs along N. ``operand``:
-    where wgmma reads its first operand (A; with ``swap_ab`` B); the second always lies in shared
-    memory. ``transposed``: K lies outermost there in the first operand, which is transposed on the
-    way to registers. ``promoted``: products that tensor cores add up by themselves before threads
+    where wgmma reads its first operand (A; with ``swap_ab`` B), ``computed``: from the registers
+    that it is computed in; the second always lies in shared memory. ``transposed``: K lies
+    outermost there in the first operand, which is transposed on the way into registers.
+    ``promoted``: products that tensor cores add up by themselves before threads
     add that sum to the accumulator; 0: all.
     """
 

@@ -78,6 +78,8 @@ class MatmulInfo:
     of the loop, all of the tile's (or 0) where that is not known. ``instruction``, ``warps``,
     ``thread_tile``: hints annotated by the schedule (``auto`` and None: free). ``a`` and ``b`` name
     the tiles' buffers; ``stationary``: those of them that hold the tiles of other iterations too.
+    ``computed``: those that are computed in registers. ``by_rows``: something is computed of whole
+    rows of the accumulator, or from one value for each row.
     """
 
     op: str
@@ -97,6 +99,8 @@ class MatmulInfo:
     thread_tile: tuple[int, int] | None = None
     stationary: tuple[str, ...] = ()
     k_last: int = 0
+    computed: tuple[str, ...] = ()
+    by_rows: bool = False
 
     def transposed(self) -> MatmulInfo:
         """The same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""
@@ -199,7 +203,8 @@ class KernelInfo:
     """One function. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function).
 
     ``grid``: of the kernel that holds the loops. ``elementwise``: kernels of a tile function beside
-    it. ``kernels``: all that it launches. ``independent``: of a tile function without copies and
+    it. ``before``: tile copies that each CTA makes once, before its loops. ``kernels``: all that it
+    launches. ``independent``: of a tile function without copies and
     matmuls how many threads may make a nest together. ``alone``: why one makes all of a kernel.
     """
 
@@ -212,6 +217,7 @@ class KernelInfo:
     accumulators: tuple[tuple[str, str, int], ...] = ()
     elementwise: tuple[ElementwiseInfo, ...] = ()
     stores: tuple[StoreInfo, ...] = ()
+    before: tuple[CopyInfo, ...] = ()
     kernels: int = 1
     independent: int = 0
     alone: Why = ""

@@ -23,9 +23,21 @@ def longest_loop(sass: str) -> list[str]:
 
     ``sass``: what nvdisasm prints.
     """
+    return max(_loops(sass), key=len, default=[])
+
+
+def loop_around(sass: str, name: str) -> list[str]:
+    """The instructions of the innermost loop that has every instruction called ``name``."""
+    count = max(sum(name in one for one in loop) for loop in _loops(sass))
+    around = [loop for loop in _loops(sass) if sum(name in one for one in loop) == count]
+    return min(around, key=len)
+
+
+def _loops(sass: str) -> list[list[str]]:
+    """The instructions from where each backward branch goes up to it."""
     code: list[str] = []
     labels: dict[str, int] = {}
-    best: list[str] = []
+    found: list[list[str]] = []
     for line in sass.splitlines():
         if label := _LABEL.match(line):
             labels[label[1]] = len(code)
@@ -34,6 +46,6 @@ def longest_loop(sass: str) -> list[str]:
             target = _BRANCH.search(instruction[1])
             start = labels.get(target[1]) if target else None
             # Code ends with a branch to itself.
-            if start is not None and len(code) - start > max(1, len(best)):
-                best = code[start:]
-    return best
+            if start is not None and len(code) - start > 1:
+                found.append(code[start:])
+    return found

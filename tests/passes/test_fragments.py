@@ -14,7 +14,7 @@ from pipeliner.passes.ir.nodes import ForKind, const_int, walk
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
 
-from ..refusals import the
+from ..refusals import gives, the
 from .lowering_tools import run
 from .tiles import mapped, scheduled
 
@@ -137,10 +137,18 @@ def row_sums(
 
 
 def test_a_row_sum_over_registers_is_made_in_shared_memory_and_said_by_name() -> None:
-    plan = pipeliner.plan_of(pipeliner.pipeline(row_sums, "sm_80"))
+    """Where several warps have elements of a row."""
+    plan = pipeliner.plan_of(pipeliner.pipeline(row_sums, "sm_80", warps=(2, 2)))
     assert [matmul.instruction for matmul in plan.matmuls] == ["mma.m16n8k16.f16.f32"]
     assert the("mapped.through_shared", plan.reasons)["block"] == "sum"
-    assert the("mapped.shared", plan.reasons)["buffer"] == "sums"
+    assert the("registers.row", plan.reasons)["buffer"] == "acc"
+
+
+def test_a_row_sum_over_registers_stays_there_where_a_warp_has_the_row() -> None:
+    plan = pipeliner.plan_of(pipeliner.pipeline(row_sums, "sm_80"))
+    assert [matmul.warps for matmul in plan.matmuls] == [(4, 1)]
+    assert not [reason for reason in plan.reasons if gives(reason, "mapped.through_shared")]
+    assert not [reason for reason in plan.reasons if gives(reason, "mapped.shared")]
 
 
 @pytest.mark.nvcc

@@ -49,7 +49,8 @@ def comparable(info: KernelInfo) -> KernelInfo:
 
     (loop,) = info.loops
     ops = tuple(map(capped, loop.ops))
-    return replace(info, loops=(replace(loop, ops=ops, trip=None, trip_text=""),))
+    before = tuple(map(capped, info.before))
+    return replace(info, loops=(replace(loop, ops=ops, trip=None, trip_text=""),), before=before)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -87,6 +87,7 @@ SENTENCES: Final = {
     ),
     "ping_pong.fp8_step": "steps have {k} of K, ping-pong with fp8 gains from {least} on",
     # mbarriers
+    "release.never": "copied once",
     "release.together": (
         "its slots are released with those of the shallowest ring, which are waited for first: "
         "that they are free is known by then"

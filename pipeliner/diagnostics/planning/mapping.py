@@ -107,6 +107,11 @@ SENTENCES: Final = {
         "the first operand of each step from {registers} registers a thread, {why:list}"
     ),
     "wgmma.as_asked": "as asked for",
+    "wgmma.computed_there": "where it is computed",
+    "wgmma.computed": (
+        "'{operand}' is computed in registers, from where wgmma reads its first operand alone, in "
+        "the second's type"
+    ),
     "wgmma.converted": "converted on its way from {source} to {dtype}",
     "wgmma.transposed": "transposed on its way, as '{operand}' lies with K outermost",
     "wgmma.accumulators": (

@@ -17,6 +17,8 @@ SENTENCES: Final = {
         "it combines the register tiles {buffers:quoted}, which are spread over threads and "
         "registers in different ways"
     ),
+    "registers.order": "what it makes of the rows in '{buffer}' depends on their order",
+    "registers.row": "several warps have elements of each row of '{buffer}'",
     "registers.apart": (
         "it combines elements of the register tiles {buffers:quoted} that are not in the same "
         "register of one thread"

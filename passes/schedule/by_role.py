@@ -1,0 +1,65 @@
+"""Schedule a loop whose copies are a role's of its own: consumers run a step in program order.
+
+    K = ..; V = ..; S = Q K; m = max of S; ..; O += P V
+ => stage 0: copies                        the producer, as far ahead as there are slots
+    stage D - 1: S, m, .., O               the consumers, one step after the other
+
+A modulo schedule overlaps what one thread issues. Here the copies of later steps are in flight
+while consumers compute, whatever the order; and warpgroups that share out the rows overlap each
+other: one multiplies while the other does arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...machine import Machine
+from ...plan import LoopPlan, OpPlan
+from ..sync.waits import insert_waits
+from .modulo import edge_plans, planned_depths, ring_plan
+from .modulo_verify import verify
+from .op_costs import op_costs
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+def computes_between(graph: nx.MultiDiGraph) -> bool:
+    """Whether the loop of ``graph`` does more than to copy tiles and multiply them."""
+    return any(node["kind"] not in ("copy", "mma") for _, node in graph.nodes(data=True))
+
+
+def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> LoopPlan:
+    """Return ``plan`` with its copies ahead by the depth of their rings, all else in order."""
+    reasons = list(plan.reasons)
+    depths = planned_depths(graph, plan, reasons)
+    copies, others = list[OpPlan](), list[OpPlan]()
+    for op in op_costs(graph, plan, machine):
+        (copies if graph.nodes[op.name]["kind"] == "copy" else others).append(op)
+    last = min(depths.values(), default=1) - 1
+    cycle = 0
+    ops: list[OpPlan] = []
+    for op in others:
+        ops.append(replace(op, stage=last, order=len(ops), cycle=cycle))
+        cycle += op.latency
+    ops += [replace(op, stage=0, order=len(ops) + n, cycle=0) for n, op in enumerate(copies)]
+    ordered = insert_waits(graph, ops, in_groups=False)
+    rings = tuple(
+        ring_plan(graph, name, depths.get(name, 1), plan) for name in graph.graph["rings"]
+    )
+    done = replace(
+        plan,
+        pipelined=True,
+        ops=tuple(ordered),
+        edges=edge_plans(graph, ordered, in_groups=False),
+        rings=rings,
+        ii=cycle,
+        res_mii=cycle,
+        rec_mii=cycle,
+        limiter="program order",
+        unroll=1,
+        reasons=tuple(reasons),
+    )
+    verify(graph, done)
+    return done

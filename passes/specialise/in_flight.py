@@ -1,0 +1,68 @@
+"""Follow the wgmmas of a consumer through a step: which are in flight, and when they are done.
+
+    S = A B                       in flight: S
+    m = max of S                  waits for S: wait_group 0
+    O += P V                      in flight: O
+    S = A B          next step    in flight: O, S
+    m = max of S                  waits for S, and so for O before it: wait_group 0
+
+Groups complete in the order in which they are committed (PTX ISA, wgmma.wait_group), so one wait is
+for a group and all before it, by how many were committed behind it. Whatever touches registers that
+a wgmma reads or writes waits for it; the slots that it reads are released behind that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from ...values.op import Op
+from ..ir.nodes import Buffer
+
+
+@dataclass(frozen=True)
+class WgmmaGroup:
+    """The wgmmas of one op, committed as ``count`` groups.
+
+    ``registers``: what they read and write. ``pairs``: the mbarrier pairs of the slots that they
+    are the last of a step to read. ``before``: they are of the step before.
+    """
+
+    op: Op
+    count: int
+    registers: frozenset[Buffer]
+    pairs: tuple[int, ...]
+    before: bool = False
+
+
+@dataclass
+class WgmmasInFlight:
+    """The groups in flight, the oldest first."""
+
+    groups: list[WgmmaGroup] = field(default_factory=list)
+
+    def carried(self) -> WgmmasInFlight:
+        """Return what is in flight when the next step starts."""
+        return WgmmasInFlight([replace(group, before=True) for group in self.groups])
+
+    def done_for(self, registers: Collection[Buffer]) -> list[WgmmaGroup]:
+        """Return the groups to wait for before ``registers`` are touched, no longer in flight."""
+        wanted = [n for n, group in enumerate(self.groups) if group.registers & set(registers)]
+        return self._done(wanted[-1] + 1) if wanted else []
+
+    def done_before(self) -> list[WgmmaGroup]:
+        """Return those of the step before, no longer in flight."""
+        return self._done(sum(group.before for group in self.groups))
+
+    def all_done(self) -> list[WgmmaGroup]:
+        """Return all groups, no longer in flight."""
+        return self._done(len(self.groups))
+
+    @property
+    def count(self) -> int:
+        """How many groups are in flight: what a wait for those before them leaves."""
+        return sum(group.count for group in self.groups)
+
+    def _done(self, most: int) -> list[WgmmaGroup]:
+        found, self.groups = self.groups[:most], self.groups[most:]
+        return found
