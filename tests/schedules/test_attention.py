@@ -93,7 +93,7 @@ def test_the_reference_is_that_of_torch() -> None:
         assert attention.reference(*inputs) == pytest.approx(made.numpy())
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("case", CASES)
 def test_tiles_compute_what_they_should(case: str) -> None:
     attention, tile = CASES[case]

@@ -1,0 +1,50 @@
+"""Attention, two matmuls with softmax between them: right in every timing, whatever its edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import pipeliner
+from pipeliner.schedules import Attention, AttentionTile, schedule_attention
+from pipeliner.verification.verdict import verify_workload
+
+CASES: dict[str, tuple[Attention, AttentionTile, str, dict[str, Any]]] = {
+    "mma": (
+        Attention(1, 2, 20, 75, 32, kv_heads=1),
+        AttentionTile(32, 32),
+        "sm_80",
+        {"instruction": "mma"},
+    ),
+    "mma, causal": (
+        Attention(1, 1, 70, 80, 16, causal=True, dtype="bf16"),
+        AttentionTile(32, 16),
+        "sm_80",
+        {"instruction": "mma", "depth": 2},
+    ),
+    "wgmma, one slot": (
+        Attention(1, 1, 70, 45, 64),
+        AttentionTile(64, 32),
+        "sm_90a",
+        {"instruction": "wgmma", "depth": 1},
+    ),
+    "wgmma, causal": (
+        Attention(1, 1, 100, 130, 64, causal=True),
+        AttentionTile(64, 64),
+        "sm_90a",
+        {"instruction": "wgmma"},
+    ),
+}
+
+
+@pytest.mark.part(2)
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_right_in_every_timing(case: str) -> None:
+    attention, tile, target, options = CASES[case]
+    kernel = pipeliner.build(schedule_attention(attention, tile), target, **options)
+    verdict = verify_workload(kernel, attention, timings=("late",), orders=("lockstep",))
+    assert verdict.ok, verdict.hazards
+    assert verdict.worst < 0.5
+    multiplied = [one.instruction.partition(".")[0] for one in kernel.plan.matmuls]
+    assert multiplied == [options["instruction"]] * 2
