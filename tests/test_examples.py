@@ -15,6 +15,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PRINTS = {
     "broadcast_the_weights.py": "   3  tile 3  buffer 1                  1  tile 2  buffer 0   release it: empty",
     "change_the_plan.py": "refused: cannot give depth 99",
+    "first_hour.py": "emulated: no hazards",
     "in_pytorch.py": "left to PyTorch: ",
     "inside_tvm.py": "the plan travels on the function: RingPlan(buffer='A_shared'",
     "pipeline_a_convolution.py": "right in every timing, against the exact result in float64",

@@ -293,7 +293,7 @@ def mixed(tmp_path):
     with Records(path) as records:
         records.add(Record(*key, good, **values))
         records.add(Record(*key, good, **values | {"experiment": "A: B/"}))
-        records.add(Record('{"kind": "Attention", "m": 3}', *key[1:], "{}", samples=(0.1,)))
+        records.add(Record('{"kind": "Sorting", "m": 3}', *key[1:], "{}", samples=(0.1,)))
         records.add(Record(key[0], "b300", key[2], good, samples=(0.1,)))
         records.add(Record(*key, "of another version", samples=(0.1,)))
         records.add(Record(*key[:2], "pipeliner 0.0.1", good, samples=(0.1,), made=1.0))
@@ -306,7 +306,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(mixed, tmp_path):
     text = "".join(outline.text)
     hidden = text[text.index("Records that are not shown:") :]
     for words in (
-        '1: cannot read workload \'{"kind": "Attention", "m": 3}\': expected a kind of Gemm',
+        '1: cannot read workload \'{"kind": "Sorting", "m": 3}\': expected a kind of Gemm',
         "1: expected a machine of gtx1080ti, v100, t4, a100",
         "or the file of 'b300' (--machine)",
         "1: its candidate cannot be read",
