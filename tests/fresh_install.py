@@ -59,7 +59,7 @@ def shipped() -> set[str]:
             inner = path.relative_to(ROOT / source)
             if source == "pipeliner" and inner.parts[0] in FOLDERS:
                 continue  # links to the folders beside it
-            if path.suffix in (".py", ".toml", ".csv") or path.name == "py.typed":
+            if path.suffix in (".py", ".toml", ".csv", ".css", ".js") or path.name == "py.typed":
                 found.add(f"{home}/{inner.as_posix()}")
     return found
 

@@ -98,13 +98,11 @@ class Links:
             (f"R{at}", f"R{at}.{index}"), (f"r{at}.{index}", f"r{at}.{ANY}", f"R{at}.{index}")
         )
 
-    def event(self, name: str, slots: Iterable[tuple[str, int]]) -> Link:
-        """Of an op at one iteration, which uses those ``slots`` of rings."""
-        found = self._known(name)
-        if found is None:
-            return Link()
+    def event(self, names: Iterable[str], slots: Iterable[tuple[str, int]]) -> Link:
+        """Of ops at one iteration, which use those ``slots`` of rings."""
+        found = [one for one in map(self._known, names) if one is not None]
         used = [f"R{self._rings[ring]}.{at}" for ring, at in slots if ring in self._rings]
-        return Link((), (f"o{found[0]}", *used))
+        return Link((), tuple(dict.fromkeys([*(f"o{at}" for at, _ in found), *used])))
 
     def origin(self, origin: Origin) -> Link:
         """Of the statements of a kernel that come from there."""

@@ -23,7 +23,7 @@ from .written import ReportFiles
 
 __all__ = ["Chart", "KernelView", "ReportFiles", "Row", "Series", "report"]
 
-MOST_KERNELS = 24
+MOST_KERNELS = 16
 
 
 def report(

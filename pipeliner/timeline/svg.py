@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 from ..markup import PALETTE, spelled
 from ..plan.links import Link, Links
 from . import rows
+from .bars import EventBar, bars_of
 from .model import LoopRun, Runs
 from .program import Phase, Slot
 from .slots import SlotState, Span
@@ -27,6 +28,9 @@ BAR: Final = 16
 GAP: Final = 10
 LETTER: Final = 6.2
 """Width of a character of the small font, rounded up, in pixels: what fits into a bar."""
+
+NARROW: Final = 3
+"""Pixels; what is narrower is drawn with its neighbours of the same iteration."""
 
 _STATES: Final[dict[SlotState, str]] = {"filling": "0.22", "ready": "0.45", "read": "0.95"}
 _TINTS: Final[dict[Phase, str]] = {
@@ -94,6 +98,10 @@ class _Scale:
     def x(self, cycle: float) -> float:
         """Where a cycle is, in pixels from the left edge."""
         return LABELS + cycle * self.pixels / max(1, self.cycles)
+
+    def cycles_in(self, pixels: float) -> float:
+        """How many cycles so many pixels are."""
+        return pixels * self.cycles / self.pixels
 
 
 class _Page:
@@ -199,7 +207,7 @@ def _draw_run(page: _Page, timeline: Runs, run: LoopRun, each: bool) -> None:
     for op in ops:
         page.begin(_op_link(op.ops), f"{op.name}, {op.pipe}")
         _lane(page, f"{op.pipe}  {op.name}")
-        _draw_events(page, op.events)
+        _draw_events(page, op.events, each)
         page.end()
         page.y += ROW
     _lane(page, rows.STALLED)
@@ -239,19 +247,20 @@ def _draw_parts(page: _Page, run: LoopRun, top: float, bottom: float) -> None:
         page.line(page.scale.x(end), top, bottom, "edge")
 
 
-def _draw_events(page: _Page, events: Iterable[Event]) -> None:
+def _draw_events(page: _Page, events: Iterable[Event], each: bool) -> None:
     """Results under way as thin bars, then what occupies the pipe as thick ones."""
-    drawn = [
-        (event, page.linking(_event_link(event), event.iteration, event.op)) for event in events
+    bars = bars_of(events, 0 if each else page.scale.cycles_in(NARROW))
+    linked = [
+        (bar, page.linking(_bar_link(bar), bar.first.iteration, bar.first.op)) for bar in bars
     ]
-    for event, linking in drawn:
-        look = f'{_fill(event)} fill-opacity="0.4" rx="1"{linking}'
-        page.span(event.busy, event.end, page.y + 7, 4, look, _note(event))
-    for event, linking in drawn:
-        look = f'{_fill(event)} rx="2"{linking}'
-        page.span(event.start, event.busy, page.y + 1, BAR, look, _note(event))
-        text = "past" if event.repeats else str(event.iteration)
-        page.label(event.start, event.busy, page.y + 13, "on", text)
+    for bar, linking in linked:
+        look = f'{_fill(bar.first)} fill-opacity="0.4" rx="1"{linking}'
+        page.span(bar.busy, bar.end, page.y + 7, 4, look, bar.note)
+    for bar, linking in linked:
+        look = f'{_fill(bar.first)} rx="2"{linking}'
+        page.span(bar.first.start, bar.busy, page.y + 1, BAR, look, bar.note)
+        text = "past" if bar.first.repeats else str(bar.first.iteration)
+        page.label(bar.first.start, bar.busy, page.y + 13, "on", text)
 
 
 def _draw_stalls(page: _Page, events: Iterable[Event]) -> None:
@@ -310,17 +319,10 @@ def _slot_link(slot: Slot) -> Linked:
     return lambda links: links.slot(slot.ring, slot.index)
 
 
-def _event_link(event: Event) -> Linked:
-    slots = [(slot.ring, slot.index) for slot in (*event.reads, *event.writes)]
-    return lambda links: links.event(event.op, slots)
+def _bar_link(bar: EventBar) -> Linked:
+    slots = [(slot.ring, slot.index) for slot in bar.slots]
+    return lambda links: links.event(bar.ops, slots)
 
 
 def _fill(event: Event) -> str:
     return 'class="past"' if event.repeats else f'fill="{PALETTE[event.iteration % COLOURS]}"'
-
-
-def _note(event: Event) -> str:
-    return (
-        f"{event.op}, iteration {event.iteration}, stage {event.stage}, {event.part}: {event.pipe} "
-        f"from {event.start} to {event.busy}, result at {event.end}"
-    )

@@ -68,6 +68,8 @@ addEventListener("load", () => {
   // What lights with each trigger of a kernel, by the op or stage that its lines say they are of.
   function lighting(kernel, point) {
     const wrong = [];
+    const colour = (each) => getComputedStyle(each).backgroundColor;
+    const plain = new Set(all("pre span", kernel).filter((each) => !each.matches(".lit")).map(colour));
     const lines = () => all("pre span.lit", kernel).map((each) => each.title);
     for (const trigger of all(".ops button", kernel)) {
       const op = trigger.textContent;
@@ -84,6 +86,8 @@ addEventListener("load", () => {
       point(trigger);
       const other = lines().filter((title) => !title.includes(`, ${stage},`));
       if (!lines().length || other.length) wrong.push(`${stage}: ${lines().length}, not ${other}`);
+      for (const each of all("pre span.lit", kernel))
+        if (plain.has(colour(each))) wrong.push(`${stage} lights by no colour`);
       slots += all(".slot.lit", kernel).length;
     }
     if (!slots) wrong.push("no stage lights a slot");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pipeliner.commands.shared import console
 from pipeliner.machine import A100
 from pipeliner.plan import EdgePlan, KernelPlan, LoopPlan, OpPlan, RingPlan, SyncPlan
 from pipeliner.timeline import chrome, svg, text, timeline_of
+from pipeliner.timeline.bars import bars_of
 from pipeliner.timeline.rows import nice_step, shortened
 from pipeliner.timeline.terminal import ASCII, draw, plain
 from pipeliner.values.op import Op
@@ -310,3 +312,23 @@ def test_a_terminal_without_blocks_gets_ascii():
     )
     assert done.stdout.isascii()
     assert b"::::" in done.stdout
+
+
+def test_what_is_too_narrow_is_drawn_with_its_neighbours(drawn):
+    """Of one iteration; each bar says from where to where, and none of it is lost."""
+    whole = [event for event in drawn.pipelined.trace.events if event.pipe == "lsu"]
+    row = [
+        half
+        for event in whole
+        for half in (
+            dataclasses.replace(event, busy=event.start + 1),
+            dataclasses.replace(event, start=event.start + 1),
+        )
+    ]
+    assert [bar.events for bar in bars_of(row, 0)] == [(half,) for half in row]
+    bars = bars_of(row, 1e9)
+    assert [(bar.first.start, bar.busy, bar.end) for bar in bars] == [
+        (event.start, event.busy, event.end) for event in whole
+    ]
+    assert len({bar.first.iteration for bar in bars}) == len(bars) > 1
+    assert f"from {whole[0].start} to {whole[0].busy}, result at {whole[0].end}" in bars[0].note

@@ -15,7 +15,7 @@ from .tune import DB
 HELP: Final = "make one self-contained HTML page of what was tuned and measured"
 
 OUTPUT: Final = "report.html"
-KERNELS: Final = 24
+KERNELS: Final = 16
 TARGET: Final = "h100"
 
 
