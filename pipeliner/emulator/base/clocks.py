@@ -68,6 +68,16 @@ class Clocks:
     def _keep_own_past(self, tids: Array) -> None:
         self.knows[tids, tids] = _SELF
 
+    @property
+    def planes(self) -> Array:
+        """What each thread knows, and what is fenced for it: (threads, planes, agents)."""
+        return self._state[:, : self.plane + 1, : self._used]
+
+    def covered(self) -> Array:
+        """By agent, the last event that every thread knows, fenced where that matters."""
+        least: Array = self.planes.min(axis=(0, 1))
+        return least
+
     def engine(self) -> int:
         """Return the column of a new engine."""
         if self._used == self._state.shape[2]:

@@ -26,6 +26,7 @@ from ..memory.grid import Block, Grid
 from ..memory.scoped import Scoped
 from ..memory.shadow import Shadow
 from ..memory.shared_window import SharedWindow
+from ..memory.snapshot import Snapshot
 from ..units.bulk import BulkCopies
 from ..units.cluster_barrier import ClusterBarrier
 from ..units.cp_async import CopyEngine
@@ -111,6 +112,20 @@ class Cluster:
         return self.bulk.land_awaited(keys) or any(
             cta.copies.land_awaited(keys) for cta in self.ctas
         )
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add what its units and its CTAs know."""
+        self.mbarriers.snapshot(into)
+        self.matrix_units.snapshot(into)
+        self.bulk.snapshot(into)
+        self.barrier.snapshot(into)
+        into.plain(self.grid.waited, len(self.waited))
+        for tid, event in self.waited:
+            into.judge(tid, event)
+        for cta in self.ctas:
+            cta.copies.snapshot(into)
+            cta.shadow.snapshot(into)
+            into.plain(cta.unwaited)
 
     def finish(self) -> None:
         """All threads have exited: judge what they left behind."""

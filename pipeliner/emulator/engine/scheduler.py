@@ -10,6 +10,7 @@ import numpy as np
 
 from ...diagnostics import Reason
 from ..base.requests import Barrier, Fork, Program, Spin, Wait
+from ..memory.snapshot import Snapshot
 from ..units.fragments import WARP
 from .machine import Cluster, Cta
 
@@ -20,6 +21,9 @@ LOCKSTEP: Final = "lockstep"
 
 ORDERS: Final = (LOCKSTEP, "round-robin", "reversed", "random")
 """How the warps of a cluster are interleaved."""
+
+FIRST: Final = "first"
+"""The order in which the first warp that can goes on: the others are stuck where it comes to be."""
 
 _LISTED_WAITS: Final = 6
 """Waits that the report of a deadlock lists."""
@@ -39,6 +43,7 @@ class _Task:
     answer: bool | None = None
     gave_up: int = -1  # the state of the cluster when it last did
     seen: tuple[int, ...] = ()  # what a loop went by when it last came round
+    at: int = 0  # the last event that it made
 
 
 @dataclass
@@ -85,12 +90,14 @@ class Scheduler:
         self._pick: Callable[[], int] = {
             LOCKSTEP: lambda: 0,
             "round-robin": lambda: 0,
+            FIRST: lambda: min(range(len(self._ready)), key=lambda i: self._ready[i].number),
             "reversed": lambda: max(range(len(self._ready)), key=lambda i: self._ready[i].number),
             "random": lambda: int(rng.integers(len(self._ready))),
         }[order]
         self._spinning: list[tuple[_Task, Spin]] = []
         self._gathered: dict[tuple[int, int], _Gathering] = {}
         self._blocked: list[tuple[_Task, Wait]] = []
+        self.running: _Task | None = None
         self._seen_changes = 0
         self._rounds = 0
 
@@ -105,11 +112,39 @@ class Scheduler:
         return not (self._gathered or self._blocked or self._spinning)
 
     @property
+    def standing(self) -> list[tuple[str, _Task]]:
+        """The tasks that have not ended, in the order in which they go on, and how each stands."""
+        found = [("running", self.running)] if self.running else []
+        found += [("ready", task) for task in self._ready]
+        found += [("blocked", task) for task, _ in self._blocked]
+        found += [("spinning", task) for task, _ in self._spinning]
+        for (rank, number), gathering in self._gathered.items():
+            found += [(f"at {number} of {rank}", one.task) for one in gathering.arrivals]
+        return found
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add where each task stands, and what those at barriers who do not wait made known."""
+        for how, task in self.standing:
+            line = []
+            step: _Task | None = task
+            while step is not None:
+                line.append((step.number, into.name(step.at), step.pending))
+                step = step.parent
+            into.plain(how, line, task.answer, task.gave_up == self._cluster.changes)
+        for gathering in self._gathered.values():
+            for one in gathering.arrivals:
+                into.plain(one.barrier.tids, one.barrier.count, one.barrier.wait)
+                if one.clock is not None:
+                    into.acquired(one.clock)
+
+    @property
     def awaits_others(self) -> bool:
         """Whether threads of other clusters may let it go on."""
         return bool(self._spinning) or any(wait.outside for _, wait in self._blocked)
 
     def _advance(self, task: _Task) -> None:
+        self.running = task
+        before = len(self._cluster.log)
         try:
             request = (
                 task.program.send(task.answer) if task.answer is not None else next(task.program)
@@ -117,6 +152,8 @@ class Scheduler:
         except StopIteration:
             self._end(task)
             return
+        if len(self._cluster.log) > before:
+            task.at = len(self._cluster.log) - 1
         task.answer = None
         if request is None:
             self._ready.append(task)

@@ -6,7 +6,7 @@ by ``Shadow`` on happens-before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,8 @@ import numpy as np
 from ...diagnostics import Reason, Why
 from ..base.report import HazardKind
 from ..base.requests import Barrier, Spin
+from ..memory.snapshot import Snapshot
+from ..memory.spaces import LocalView
 from ..units.fragments import WARP
 from .machine import Cta
 
@@ -58,6 +60,7 @@ class ThreadGroup:
         self.tz = lin // np.int32(dims[0] * dims[1])
         self.event = 0
         self.registers: list[Array] = []  # bytes of each local buffer
+        self.views: list[LocalView] = []  # and the buffers
         self.at: tuple[int, ...] = ()
         # Arithmetic that has left its type: in which rows (or all), and the exact values.
         self.wrapped: dict[str, tuple[Any, Any]] = {}
@@ -70,6 +73,15 @@ class ThreadGroup:
         self.at = at
         self.cta.log.append(at)
         self.event = len(self.cta.log) - 1
+
+    def trips(
+        self, number: int, low: int, high: int, step: int, around: tuple[int, ...]
+    ) -> Iterable[int]:
+        """Return the iterations of the loop that is statement ``number``, in loops at ``around``.
+
+        A proof decides them itself.
+        """
+        return range(low, high, step)
 
     def active(self, mask: Mask) -> Array:
         return self.tids if mask is None else self.tids[mask]
@@ -196,6 +208,24 @@ class ThreadGroup:
                 "divergent-warp", mask=mask, detail=Reason("hazard.divergence", operation=what)
             )
         return mask
+
+    def snapshot(self, into: Snapshot, deciding: Collection[str]) -> None:
+        """Add the local buffers ``deciding`` the way, and which registers a wgmma still uses."""
+        units, fenced = self.cta.cluster.matrix_units, self.registers_fenced[:, None]
+        into.plain(fenced > 0)
+        for view in self.views:
+            if view.name in deciding:
+                into.plain(view.name, view.data)
+            if not view.is_marked:
+                continue
+            used = np.where(view.marks("used") > self.waited[:, None], view.marks("used"), 0)
+            later = np.zeros(used.shape, np.int32)
+            for first in range(0, self.n, WARP):
+                warp = slice(first, first + WARP)
+                for event in np.unique(used[warp][used[warp] > 0]):
+                    count = units.in_flight(int(self.tids[first]), int(event))
+                    later[warp][used[warp] == event] = count
+            into.plain(later, view.marks("touched") > fenced)
 
     def count(self, name: str, amount: int = 1) -> None:
         self.cta.counts[name] += amount

@@ -36,6 +36,7 @@ import numpy as np
 
 from ..base.clocks import Clocks
 from ..base.report import HazardKind
+from .snapshot import Snapshot
 
 Array = np.ndarray[Any, Any]
 Report = Callable[[HazardKind, int, int, int, int], None]
@@ -59,6 +60,7 @@ class Shadow:
         self.last_seen = np.zeros(granules, np.int32)
         self.engine_seen: dict[int, Array] = {}
         self.guarded: Array | None = None  # granules that hold a live mbarrier
+        self.watch: Callable[[Array], None] | None = None  # told the sites of what is read
 
     # Threads
 
@@ -66,6 +68,8 @@ class Shadow:
         """Judge a read by ``tids`` (a,) of ``granules``, shaped (), (a,), (a, k) or (1, k)."""
         who = tids if granules.ndim < 2 else tids[:, None]
         wrote = self.wrote[granules]
+        if self.watch is not None:
+            self.watch(self.site[granules])
         if not self._is_known(wrote):
             bad = wrote > self.clocks.knows[who, self.writer[granules]]
             if bad.any():
@@ -177,6 +181,8 @@ class Shadow:
         """Judge a read by an engine from ``now`` on; ``clock``: what is ordered before it."""
         writer, wrote = self.writer[granules], self.wrote[granules]
         thread = int(tids[0])
+        if self.watch is not None:
+            self.watch(self.site[granules])
         bad = wrote > clock[0, writer]
         if bad.any():
             self._blame_read(thread, int(granules[bad][0]))
@@ -223,3 +229,17 @@ class Shadow:
         """Complete the write issued at ``site`` at ``now`` for who waits for the engine."""
         mine = (self.writer[granules] == engine) & (self.site[granules] == site)
         self.wrote[granules[mine]] = now
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add who wrote and who read what is not known to all, and which statement wrote it."""
+        live = into.is_live(self.writer, self.wrote)
+        into.judge(self.writer, self.wrote)
+        into.plain(live & self.atomic, into.statements(self.site))
+        into.plain(None if self.guarded is None else self.guarded)
+        oldest = int(into.floor[: self.clocks.threads].min())
+        read = np.flatnonzero(self.last_seen > oldest)
+        into.plain(read)
+        into.judge(np.arange(self.clocks.threads), self.seen[read])
+        for engine, seen in sorted(self.engine_seen.items()):
+            into.plain(engine)
+            into.judge(engine, seen)

@@ -285,8 +285,10 @@ class LocalView:
     @classmethod
     def allocate(cls, name: str, group: GroupState, nbytes: int, dtype: np.dtype[Any]) -> LocalView:
         data = poison(np.dtype(np.uint8), (group.n, cls.padded(nbytes)))
+        view = cls(name, data, nbytes, dtype)
         group.registers.append(data)
-        return cls(name, data, nbytes, dtype)
+        group.views.append(view)
+        return view
 
     @staticmethod
     def padded(nbytes: int) -> int:
@@ -297,6 +299,11 @@ class LocalView:
         other = LocalView(self.name, self.data, self.nbytes, dtype)
         other._marks = self._marks
         return other
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether a wgmma has used its registers, or may."""
+        return bool(self._marks)
 
     def marks(self, name: str) -> Array:
         """Events by (row, register), zero at first, which all views of the memory share."""

@@ -160,6 +160,10 @@ class GroupState(Protocol):
         """Bytes of each local buffer."""
 
     @property
+    def views(self) -> list[Any]:
+        """The local buffers, as ``LocalView``."""
+
+    @property
     def waited(self) -> Array:
         """By thread, the event of the last wgmma that was waited for."""
 

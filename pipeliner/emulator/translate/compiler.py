@@ -98,7 +98,6 @@ class _Compiler(ControlFlow):
         self._matrix_buffers = {b for call in self._calls for b in ptx.matrix_registers(call)}
         self._sites: list[SiteInfo] = []
         self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
-        self._number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.namespace.update(
             np=np,
             narrow=narrow,
@@ -166,11 +165,11 @@ class _Compiler(ControlFlow):
 
     def statement(self, stmt: Any) -> None:
         others = self._variants.get(stmt, ()) if self._variants else ()
-        number, env = self._number, dict(self.env) if others else {}
+        number, env = self.number, dict(self.env) if others else {}
         for variant, other in others:
             with self.writer.block(f"if variant == {variant}:"):
                 self._translate(other)
-            self._number, self.env = number, dict(env)
+            self.number, self.env = number, dict(env)
         if not others:
             self._translate(stmt)
             return
@@ -184,7 +183,7 @@ class _Compiler(ControlFlow):
         if handler is None:
             raise EmulatorError("emulator.statement", kind=type(stmt).__name__, statement=str(stmt))
         if not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt):
-            self._number += 1
+            self.number += 1
         handler(self, stmt)
 
     def step(self, stmt: Any) -> None:
@@ -192,7 +191,7 @@ class _Compiler(ControlFlow):
         number = len(self._sites)
         origin = self._origin[1] if self._origin else None
         names = tuple(name for name, _ in self.loops)
-        at = None if isinstance(stmt, tirx.AttrStmt) else self._number
+        at = None if isinstance(stmt, tirx.AttrStmt) else self.number
         self._sites.append(SiteInfo(lambda: _printed(stmt), origin, names, at))
         if self._may_interleave(stmt):
             self.writer.emit(MAY_INTERLEAVE)
@@ -231,7 +230,7 @@ class _Compiler(ControlFlow):
                 if product is None:
                     self.statement(part)
                 else:
-                    self._number += 1
+                    self.number += 1
                     self.step(part)
             run.take(None)
 

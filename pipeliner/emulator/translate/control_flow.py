@@ -28,6 +28,7 @@ class ControlFlow(Expressions):
         super().__init__(Writer())
         self.loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
         self.polled: set[str] = set()  # parameters that while loops read, '' for what is not known
+        self.number = -1  # of the statement, in preorder, sequences and attributes not counted
 
     @abstractmethod
     def statement(self, stmt: Any) -> None:
@@ -104,7 +105,9 @@ class ControlFlow(Expressions):
         known = positions(low, extent)
         name = self.writer.fresh(stmt.loop_var.name)
         if not low.varying and not extent.varying:
-            header = f"for {name} in range({low.text}, {high.text}, {step}):"
+            around = "".join(f"{text}, " for _, text in self.loops)
+            trips = f"{self.number}, {low.text}, {high.text}, {step}, ({around})"
+            header = f"for {name} in s.trips({trips}):"
             with self.writer.block(header) as depth, self._within(stmt.loop_var.name, name):
                 self.env[stmt.loop_var] = Val(name, dtype, depth=depth, known=known)
                 self.statement(stmt.body)

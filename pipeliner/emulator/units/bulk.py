@@ -15,6 +15,7 @@ import numpy as np
 
 from ...diagnostics import Reason
 from ..base.report import in_flight
+from ..memory.snapshot import Snapshot
 from ..memory.state import ClusterState, CtaState, GroupState
 from .mbarrier import Mbarrier, Mbarriers
 
@@ -170,6 +171,17 @@ class BulkCopies:
             self._unwritten.remove(store)
             knows, writer = self._cluster.clocks.knows, self._writers[tid]
             knows[tid, writer] = max(knows[tid, writer], store[2])
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add the copies in flight, the groups of stores counted back from the one that is open."""
+        for load in self._loads:
+            into.plain(load.barrier.cta.rank, load.barrier.offset, load.granules)
+            into.plain(into.name(load.event))
+        for store in self._stores:
+            into.plain(store.cta.rank, store.thread, store.put is None, store.offsets)
+            into.plain(self._open.get(store.thread, 0) - store.group)
+            into.judge(self._engines[store.thread], store.event)
+        into.plain(sorted(self._engines.items()), sorted(self._writers.items()))
 
     def finish(self) -> None:
         """Report what is in flight after all threads have exited."""

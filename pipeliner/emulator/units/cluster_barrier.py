@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics import Reason
+from ..memory.snapshot import Snapshot
 from ..memory.state import ClusterState, GroupState
 
 Array = np.ndarray[Any, Any]
@@ -69,6 +70,13 @@ class ClusterBarrier:
         self._cluster.clocks.acquire(tids, self._completed)
         self._of[tids] = -1
         return True
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add who has arrived, at this phase or the one before."""
+        into.plain(np.where(self._of < 0, -1, self._phase - self._of))
+        into.plain(self._arrived, self._exited)
+        into.acquired(self._building)
+        into.acquired(self._completed)
 
     def state(self) -> Reason:
         """What it waits for."""

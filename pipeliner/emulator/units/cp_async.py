@@ -18,6 +18,7 @@ import numpy as np
 
 from ..base.report import in_flight
 from ..memory.agents import GlobalAccess
+from ..memory.snapshot import Snapshot
 from ..memory.spaces import GlobalView
 from ..memory.state import CtaState, GroupState
 from .mbarrier import Mbarrier, Mbarriers
@@ -241,6 +242,15 @@ class CopyEngine:
         for trigger in list(self._triggers):
             if self._rng.random() < _LANDING_CHANCE:
                 self._fire(trigger)
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add the copies in flight, their groups counted back from the one that is open."""
+        for batch in self._queue:
+            behind = self._open[batch.tids] - batch.group
+            into.plain(batch.tids, behind, batch.granules, into.name(batch.event))
+        for trigger in self._triggers:
+            earlier = sum(batch.event < trigger.event for batch in self._queue)
+            into.plain(trigger.barrier.offset, trigger.tids, earlier)
 
     def finish(self) -> None:
         """Report the copies that nobody has waited for when all threads have exited."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...diagnostics import Reason, Why
+from ..memory.snapshot import Snapshot
 from ..memory.state import ClusterState, CtaState, GroupState
 from .fragments import WARP
 from .warpgroup import MatrixUnits
@@ -299,6 +300,27 @@ class Mbarriers:
         """Let ``tids``, which have waited, acquire the completed phase."""
         self._cluster.clocks.acquire(tids, barrier.completed)
         barrier.waits.append((tids, event))
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add phases as parities, what they lack, and what those who wait will know."""
+        for (rank, offset), barrier in sorted(self._live.items()):
+            into.plain(rank, offset, barrier.count, barrier.engine, barrier.pending, barrier.bytes)
+            into.plain(barrier.phase % 2, barrier.visible, bool(barrier.last))
+            into.judge(barrier.thread, barrier.event)
+            into.judge(barrier.engine, barrier.copied[0])
+            into.acquired(barrier.building)
+            into.acquired(barrier.completed)
+            for tids, event in barrier.waits:
+                into.plain(tids)
+                into.judge(tids, event)
+                self._matrix_units.note_issues(tids, event, into)
+            for granules, site in barrier.landed:
+                into.plain(granules, into.name(site))
+            for tids, granules, event, site in barrier.copies:
+                into.plain(tids, granules, into.name(event), into.name(site))
+        for (tid, rank), event in sorted(self._remote.items()):
+            into.plain(tid, rank)
+            into.judge(tid, event)
 
     # The end
 

@@ -8,7 +8,7 @@ needs a ``wgmma.fence`` between.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +18,7 @@ import numpy as np
 
 from ...diagnostics import Reason
 from ..base.report import in_flight
+from ..memory.snapshot import Snapshot
 from ..memory.spaces import LocalView
 from ..memory.state import ClusterState, CtaState, GroupState
 from . import wgmma
@@ -26,6 +27,9 @@ from .wgmma import WARPGROUP, Major, Wgmma
 
 Array = np.ndarray[Any, Any]
 _WARPS: Final = WARPGROUP // WARP
+_COMMITS: Final = 9
+"""Groups that a wait may leave in flight, at most, and the one that it completes."""
+
 _ROWS: Final = wgmma.M // _WARPS
 """Rows of A and D that a warp holds."""
 
@@ -86,8 +90,9 @@ class _Issued:
 class _Unit:
     """The queue of one warpgroup, whose first thread is ``first``."""
 
-    def __init__(self, cta: CtaState, first: int) -> None:
+    def __init__(self, cta: CtaState, first: int, owner: MatrixUnits) -> None:
         self.cta = cta
+        self.owner = owner
         self.first = first
         self.engine = cta.cluster.clocks.engine()
         self.queue: list[_Issued] = []
@@ -99,8 +104,9 @@ class _Unit:
     def complete(self, count: int) -> None:
         """Complete the first ``count`` operations."""
         for issued in self.queue[self._done : count]:
-            if not issued.done:
+            if not issued.done and self.owner.computes:
                 self.run(issued)
+            issued.done = True
         self._done = max(self._done, count)
 
     def run(self, issued: _Issued) -> None:
@@ -141,6 +147,7 @@ class MatrixUnits:
     """The matrix units of all warpgroups of a cluster."""
 
     def __init__(self, cluster: ClusterState) -> None:
+        self.computes = True  # whether anything is multiplied; if not, what is written stays
         self._cluster = cluster
         self._units: dict[int, _Unit] = {}
 
@@ -149,7 +156,7 @@ class MatrixUnits:
         local = cta.local(tid)
         first = tid - local % WARPGROUP
         if first not in self._units:
-            self._units[first] = _Unit(cta, first)
+            self._units[first] = _Unit(cta, first, self)
         return self._units[first], local % WARPGROUP // WARP
 
     def issue(
@@ -253,6 +260,36 @@ class MatrixUnits:
             return False
         known = clock[unit.engine] if unit.engine < len(clock) else 0
         return bool(unit.events[warp][following] <= known)
+
+    def note_issues(self, tids: Array, event: int, into: Snapshot) -> None:
+        """Add the first operation that the warp of each of ``tids`` has issued since ``event``."""
+        cta = self._cluster.cta_of(int(tids[0]))
+        for tid in np.unique(tids // WARP) * WARP:
+            first = int(tid) - cta.local(int(tid)) % WARPGROUP
+            if first not in self._units:
+                continue
+            unit = self._units[first]
+            events = unit.events[(int(tid) - first) // WARP]
+            at = bisect_right(events, event)
+            into.plain(len(events) - at)
+            into.judge(unit.engine, np.array(events[at : at + 1], np.int64))
+
+    def snapshot(self, into: Snapshot) -> None:
+        """Add what is in flight, counted from what each warp has waited for."""
+        for first, unit in sorted(self._units.items()):
+            into.plain(first, unit.engine)
+            issued = max(map(len, unit.events))
+            for events, commits, waited in zip(unit.events, unit.commits, unit.waited, strict=True):
+                into.plain(issued - len(events), len(events) - waited)
+                recent = commits[-_COMMITS:]
+                into.plain([max(0, at - waited) for at in recent], len(recent) < _COMMITS)
+                into.judge(unit.engine, np.array(events[waited:], np.int64))
+            into.plain([repr(one.operation) for one in unit.queue if len(one.warps) < _WARPS])
+
+    def in_flight(self, tid: int, event: int) -> int:
+        """How many operations the warp of a thread has issued from ``event`` on."""
+        unit, warp = self._unit(self._cluster.cta_of(tid), tid)
+        return len(unit.events[warp]) - bisect_left(unit.events[warp], event)
 
     def finish(self) -> None:
         """Report what is in flight after all threads have exited."""

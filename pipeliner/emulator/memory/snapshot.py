@@ -1,0 +1,99 @@
+"""What of a cluster's state decides whether later accesses are ordered, as one digest.
+
+Two clusters with the same digest object to the same later accesses. The state holds events, which
+are numbers of executions, and these are only ever compared: an access at event e of agent u is
+ordered before a thread iff e is at most what the thread's clock has for u. So the digest has, of
+each clock entry, how many *judged* events of its agent (those of accesses and waits on record) it
+covers, and of each judged event its rank among those of its agent. Events that every clock covers
+are equal to none.
+
+Each unit writes itself into a snapshot, field by field, in ``snapshot`` methods; what has no
+influence on judgement (bytes, counters of statistics) it leaves out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from ..base.clocks import Clocks
+
+Array = np.ndarray[Any, Any]
+Label = Callable[[int], Any]
+"""A name of an event that does not depend on when it was: statement, and loops relative to now."""
+
+_SHIFT: Final = 32
+"""Bits of an event in a key of an agent and an event."""
+
+
+class Snapshot:
+    """Collects the state of one cluster; ``label`` names events."""
+
+    def __init__(self, clocks: Clocks, label: Label) -> None:
+        self._clocks = clocks
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._judged: list[Array] = []
+        self._acquired: list[Array] = []
+        self._labels: dict[int, Any] = {}
+        self._label = label
+        self.floor = clocks.covered()
+
+    def plain(self, *values: Any) -> None:
+        """Add values as they are."""
+        for value in values:
+            if isinstance(value, np.ndarray):
+                self._hash.update(repr((value.shape, str(value.dtype))).encode())
+                self._hash.update(np.ascontiguousarray(value).tobytes())
+            else:
+                self._hash.update(repr(value).encode())
+
+    def judge(self, agents: Any, events: Any) -> None:
+        """Add events of accesses, which are compared with what clocks have for their agents."""
+        agents, events = np.broadcast_arrays(agents, events)
+        agents, events = agents.reshape(-1), events.reshape(-1)
+        keys = (agents.astype(np.int64) << _SHIFT) + events
+        self._judged.append(np.where(events > self.floor[agents], keys, 0))
+
+    def is_live(self, agents: Any, events: Any) -> Array:
+        """Which events some clock does not cover."""
+        live: Array = np.asarray(events > self.floor[agents])
+        return live
+
+    def acquired(self, clock: Array) -> None:
+        """Add a clock that threads may acquire later."""
+        self._acquired.append(self._clocks.whole(clock)[None])
+
+    def statements(self, events: Array) -> Array:
+        """Return the labels of ``events`` as small numbers, which are added to the digest."""
+        found, where = np.unique(events, return_inverse=True)
+        names = [self.name(int(event)) for event in found]
+        order = sorted(set(map(repr, names)))
+        self.plain(order)
+        places = {text: at for at, text in enumerate(order)}
+        numbers = np.array([places[repr(name)] for name in names], np.int32)
+        labels: Array = numbers[where.reshape(np.shape(events))] if len(found) else events
+        return labels
+
+    def name(self, event: int) -> Any:
+        """Return the label of one event."""
+        if event not in self._labels:
+            self._labels[event] = self._label(event)
+        return self._labels[event]
+
+    def digest(self) -> bytes:
+        """Return the digest of what was added, and of the clocks of all threads."""
+        known = np.unique(np.concatenate([np.zeros(1, np.int64), *self._judged]))
+        for keys in self._judged:
+            self.plain(np.searchsorted(known, keys).astype(np.int32))
+        agents = known >> _SHIFT
+        columns = np.unique(agents[1:])
+        self.plain(agents)
+        first = np.searchsorted(agents, columns).astype(np.int32)
+        for clock in (self._clocks.planes, *self._acquired):
+            part = clock[:, :, columns]
+            keys = (columns.astype(np.int64) << _SHIFT) + np.maximum(part, 0)
+            self.plain(np.searchsorted(known, keys, side="right").astype(np.int32) - first)
+        return self._hash.digest()
