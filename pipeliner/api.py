@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .diagnostics import Reason
-from .errors import RecordsError
+from .errors import LoweringError, RecordsError
 from .kernel.building import compiled_for, pipeline_with
 from .kernel.compiled import Kernel, as_module, only_function, plan_of
 from .kernel.refined import refined
@@ -100,6 +100,7 @@ def build(
     *,
     db: str | Path | None = None,
     refine: bool = False,
+    prove: bool = False,
     **options: Unpack[Options],
 ) -> Kernel:
     """Compile ``func`` through our lowering; nothing runs until something is asked of the kernel.
@@ -111,12 +112,22 @@ def build(
     ``options``, as the model chooses; the plan says which. ``refine``: depths that are predicted to
     be nearly as fast as the best are all compiled, and the one is taken that is best by what ptxas
     made of it; no GPU is needed, and records are not looked at. With ``db`` a function, or one of
-    knobs, is built as the fastest candidate that ``tune`` recorded of it. RecordsError: ``db`` with
-    ``refine``, or for what is pipelined already. TypeError: options for that. PlanError: ``refine``
-    where a depth is asked for; what ``pipeline`` raises.
+    knobs, is built as the fastest candidate that ``tune`` recorded of it. ``prove``: its ``proof``
+    is made at once. RecordsError: ``db`` with ``refine``, or for what is pipelined already.
+    TypeError: options for that. PlanError: ``refine`` where a depth is asked for; what ``pipeline``
+    raises. LoweringError: ``prove``, and the kernel is refuted.
     """
-    if refine:
-        return _refined(func, target, db, asked(options))
+    kernel = _built(func, target, db, asked(options) if refine else None, options)
+    if prove and kernel.proof.refuted is not None:
+        raise LoweringError("proof.wrong", said=kernel.proof.statement)
+    return kernel
+
+
+def _built(
+    func: Any, target: Any, db: str | Path | None, refined_by: Request | None, options: Options
+) -> Kernel:
+    if refined_by is not None:
+        return _refined(func, target, db, refined_by)
     if is_workload(func):
         return _build_workload(func, target, asked(options), db)
     if db is not None and is_function_of_knobs(func):

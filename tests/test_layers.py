@@ -40,7 +40,7 @@ LAYERS = [
         "schedules",
     },
     {"emulator", "passes.device", "passes.map"},
-    {"passes.specialise"},
+    {"passes.specialise", "proof"},
     {"passes"},
     {"kernel"},
     {"records", "timeline"},

@@ -23,7 +23,17 @@ from .planning import (
     tensor_maps,
     tiles,
 )
-from .running import emulator, hazards, kernels, mutation, ptx, sampling, torch_calls, verification
+from .running import (
+    emulator,
+    hazards,
+    kernels,
+    mutation,
+    proofs,
+    ptx,
+    sampling,
+    torch_calls,
+    verification,
+)
 
 TEXT: Final = "text"
 """The code of a reason of which only words are known."""
@@ -60,6 +70,7 @@ SENTENCES: Final[Mapping[str, str]] = _together(
     obeyed.SENTENCES,
     peers.SENTENCES,
     plans.SENTENCES,
+    proofs.SENTENCES,
     ptx.SENTENCES,
     records.SENTENCES,
     requests.SENTENCES,

@@ -20,6 +20,8 @@ from ..emulator.engine.scheduler import ORDERS
 from ..emulator.units.cp_async import TIMINGS
 from ..errors import WorkloadError
 from ..kernel.compiled import Kernel
+from ..proof.proof import Proof
+from ..proof.prove import prove as proved
 from ..values.elements import element
 from .accessed import Block
 from .accuracy import as_stored, poisoned, workload_bounds
@@ -42,7 +44,8 @@ class Verdict:
     ``against``: what the outputs were compared with. ``outputs``: of the first run, by parameter.
     ``tolerance``: what each element may differ by. ``ran``: which CTAs were run. ``between``: what
     is known of races between CTAs that were not run together, empty where all were. ``ctas``: by
-    the name of a kernel of which not all CTAs were run, blockIdx of those that were.
+    the name of a kernel of which not all CTAs were run, blockIdx of those that were. ``proof``:
+    what holds for every trip count and every interleaving, where that was asked for.
     """
 
     title: str
@@ -53,6 +56,7 @@ class Verdict:
     ran: Reason = ALL_CTAS
     between: Why = ""
     ctas: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    proof: Proof | None = None
 
     @property
     def ok(self) -> bool:
@@ -60,7 +64,8 @@ class Verdict:
 
         This speaks of the CTAs that ran; whether it holds for others too says ``between``.
         """
-        return all(run.ok for run in self.runs)
+        refuted = self.proof is not None and self.proof.refuted is not None
+        return all(run.ok for run in self.runs) and not refuted
 
     @property
     def speaks_of_all(self) -> bool:
@@ -105,6 +110,7 @@ def verify(
     integers: bool = False,
     extents: Mapping[str, int] | None = None,
     tolerance: Asked = None,
+    prove: bool = False,
     progress: OnProgress | None = None,
 ) -> Verdict:
     """Run ``func`` on the CPU under adversarial timing; whether it is right, and every hazard.
@@ -149,6 +155,9 @@ def verify(
         same sums are made in the same order, as in the function itself, not pipelined; otherwise
         what rounding may make of each element, by the magnitudes of what is added up for it.
         The verdict says which was taken.
+    prove
+        Whether to look for a proof for every trip count and every interleaving
+        (``pipeliner/proof``); a refutation makes the verdict wrong.
     progress
         Called with what runs, how many CTAs of it have run, and how many will.
 
@@ -191,6 +200,7 @@ def verify(
         chosen.said,
         chosen.between,
         {names[at]: blocks for at, blocks in (chosen.blocks or {}).items()},
+        proved(subject.lowered, extents=extents) if prove else None,
     )
 
 

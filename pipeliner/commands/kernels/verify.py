@@ -17,6 +17,7 @@ from ..shared.usage import at_least
 from . import mutate
 
 if TYPE_CHECKING:
+    from ...proof.proof import Proof
     from ...verification.verdict import Verdict
 
 HELP: Final = "run a kernel on the CPU under adversarial timing, and compare with a reference"
@@ -53,6 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="plant a defect in every wait, commit, barrier, fence and ring index: each must show",
     )
+    runs.add_argument(
+        "--prove",
+        action="store_true",
+        help="whether the planned kernel is right for every trip count and every interleaving",
+    )
     runs.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     runs.add_argument(
         "--save",
@@ -80,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         if work.spec is not None and args.blocks != "auto":
             raise WorkloadError("option.blocks_of_workload")
     with console.progress(f"pipelining {work.title}"):
-        kernel = workload.built(work, refine=False)
+        kernel = planned = workload.built(work, refine=False)
         small = None if work.spec is None else shrunk(work.spec, work.cut, kernel)
     if small is not None:
         kernel = small.kernel
@@ -90,6 +96,10 @@ def run(args: argparse.Namespace) -> int:
         return mutate.run(
             kernel, small, work.reference, timings, orders, args.seed, as_json=args.json
         )
+    proof: Proof | None = None
+    if args.prove:
+        with console.progress("walking through all states"):
+            proof = planned.proof
     with console.counted("running every thread on the CPU") as told:
         if small is not None:
             verdict = verify_workload(
@@ -107,9 +117,14 @@ def run(args: argparse.Namespace) -> int:
                 progress=told,
             )
     if args.json:
-        console.print_json(verified_on=small.title if small else "", **as_json(verdict))
+        shown = as_json(verdict) | ({} if proof is None else {"proof": proof_as_json(proof)})
+        console.print_json(verified_on=small.title if small else "", **shown)
     else:
         print_verdict(verdict)
+        if proof is not None:
+            print_proof(proof)
+    if proof is not None and proof.refuted is not None:
+        return 1
     if verdict.ok:
         return 0
     file = Path(args.save or f"wrong_{kernel.name}.py")
@@ -154,6 +169,43 @@ def print_verdict(verdict: Verdict) -> None:
             f"  copies {ran.timing}, warps {order}: {'right' if ran.ok else 'WRONG'}, "
             f"error {ran.worst:.2f}, {len(ran.hazards)} hazards, {ran.seconds:.1f} s"
         )
+
+
+def print_proof(proof: Proof) -> None:
+    """What was proved, in words: what holds of each kernel, and what is assumed."""
+    for kernel in proof.kernels:
+        print(f"{'proved' if kernel.ok else 'not proved'}: {kernel.statement}")
+        print(f"  interleavings: {kernel.interleavings}")
+        if kernel.beyond is not None:
+            print(f"  of other trip counts it is wrong {kernel.beyond.said}")
+        print(f"  {kernel.steps} steps, {kernel.seconds:.1f} s")
+    for assumption in proof.assumptions:
+        print(f"  assumed: {assumption}")
+
+
+def proof_as_json(proof: Proof) -> dict[str, Any]:
+    """What was proved, as plain data."""
+    return {
+        "ok": proof.ok,
+        "seconds": round(proof.seconds, 3),
+        "assumptions": list(map(str, proof.assumptions)),
+        "kernels": [
+            {
+                "kernel": kernel.kernel,
+                "ok": kernel.ok,
+                "statement": str(kernel.statement),
+                "interleavings": str(kernel.interleavings),
+                "states": kernel.states,
+                "steps": kernel.steps,
+                "bound": kernel.bound,
+                "loops": [
+                    {"name": loop.name, "least": loop.least, "only": loop.only}
+                    for loop in kernel.loops
+                ],
+            }
+            for kernel in proof.kernels
+        ],
+    }
 
 
 def _ctas(verdict: Verdict) -> list[str]:

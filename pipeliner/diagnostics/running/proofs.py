@@ -1,0 +1,42 @@
+"""Sentences about what holds for every trip count and every interleaving."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCES: Final = {
+    # What holds
+    "proof.proved": "{kernel}: no hazard in any interleaving, for {counts:list}",
+    "proof.with_states": "{said}: {states:count state}, each met within {bound:count decision}",
+    "proof.all": "every trip count of {loop} from {least} on",
+    "proof.only": "{count} iterations of {loop}",
+    "proof.no_loops": "its one path",
+    "proof.every_order": (
+        "nothing that is loaded decides a condition, an address or a wait, so that one order of "
+        "threads decides all"
+    ),
+    # Why nothing does, or not for all
+    "proof.refuted": "{kernel}: WRONG for {counts:list}: {hazard}",
+    "proof.wrong": "the kernel is wrong: {said}",
+    "proof.run": "at {trips:list}: {hazard}",
+    "proof.trip": "{count} iterations of {loop}",
+    "proof.trip_at": "{count} iterations of {loop} in iteration {around}",
+    "proof.unproved": "{kernel}: not proved: {why}",
+    "proof.order_matters": "one order of threads decides no other: {why}",
+    "proof.seconds": "not all states were reached in {seconds:.0f} s",
+    "proof.extents": "no values were given for {names:list}",
+    "proof.not_determined": "one way on leads from one state to two: the state lacks something",
+    "proof.load_decides": (
+        "what is loaded from '{buffer}' decides a condition, an address or a wait"
+    ),
+    "proof.result_decides": (
+        "'{buffer}', which {call} writes, decides a condition, an address or a wait"
+    ),
+    "proof.call_decides": "the result of {call} decides a condition, an address or a wait",
+    # What is assumed
+    "proof.of_global": "races in global memory and its bounds are judged by verify, not here",
+    "proof.of_model": "the machine is as the emulator has it",
+    "proof.of_ctas": (
+        "the number of a CTA decides more than trip counts: the first cluster and the last ran"
+    ),
+}

@@ -1,0 +1,285 @@
+"""One execution of a kernel by the emulator in which a proof decides the trip counts.
+
+The cluster is the emulator's own: its units judge every access. A loop of an open family asks for
+each iteration whether there is one; the first thread group to ask is answered by ``Way.decide``,
+the others follow. Where that is asked, the state of the whole machine can be told by a digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ..diagnostics import Reason
+from ..emulator import Hazard
+from ..emulator.base.requests import Program
+from ..emulator.engine.machine import Cluster, Cta, HazardLog
+from ..emulator.engine.scheduler import FIRST, Scheduler
+from ..emulator.engine.thread_group import ThreadGroup
+from ..emulator.launch.host import Launch
+from ..emulator.memory.global_memory import Region
+from ..emulator.memory.grid import Block, Grid, GridBarrier
+from ..emulator.memory.snapshot import Snapshot
+from ..emulator.memory.spaces import GlobalView
+from ..emulator.translate.compiler import CompiledKernel
+from ..emulator.units.fragments import WARP
+from .deciding import Deciding
+from .loops import Family
+
+_LONG_AGO: Final = 40
+"""Iterations after which it is one who wrote something: rings are shorter."""
+
+
+class Abandoned(Exception):
+    """A run was left: it has nothing more to show."""
+
+
+@dataclass
+class Instance:
+    """One run through a loop of a family: how many iterations there are, so far or in all."""
+
+    family: Family
+    count: int = 0
+    closed: bool = False
+
+
+Head = tuple[int, tuple[int, ...]]
+"""A family by its number, and the iterations of the open loops around."""
+
+
+@dataclass
+class Launched:
+    """One kernel to run: what it is compiled to, how it is launched, which loops are open."""
+
+    kernel: CompiledKernel
+    launch: Launch
+    deciding: Deciding
+    families: tuple[Family, ...]
+    blocks: tuple[tuple[Block, Block], ...]  # place in the cluster and blockIdx of each CTA
+    threads: int
+    dims: Block
+    dynamic: int
+
+
+class Execution:
+    """One cluster, about to run; ``decide`` is asked at the head of open loops."""
+
+    def __init__(self, subject: Launched, decide: Callable[[Execution, Head, int], bool]) -> None:
+        self.subject = subject
+        self.instances: dict[Head, Instance] = {}
+        self.hazards = HazardLog()
+        self.flows: set[tuple[Any, Any]] = set()
+        self._decide = decide
+        self._families = {
+            number: (at, family)
+            for at, family in enumerate(subject.families)
+            for number in family.numbers
+        }
+        self._groups: dict[int, ThreadGroup] = {}
+        self._cluster = self._made()
+
+    def _made(self) -> Cluster:
+        subject = self.subject
+        kernel, launch = subject.kernel, subject.launch
+        args = [
+            GlobalView(name.removesuffix("_ptr"), a) if isinstance(a, Region) else a
+            for name, a in zip(kernel.params, launch.args, strict=True)
+        ]
+        grid = Grid()
+        grid.barrier = GridBarrier(
+            len(subject.blocks) * subject.threads, cooperative=launch.cooperative
+        )
+        rng = np.random.default_rng(0)
+        cluster = Cluster(
+            size=len(subject.blocks),
+            threads=subject.threads,
+            proxies=kernel.proxies,
+            timing="late",
+            rng=rng,
+            grid=grid,
+            blocks=[block for _, block in subject.blocks],
+        )
+        cluster.matrix_units.computes = False
+        programs: list[tuple[Cta, Any, Program]] = []
+        for place, block in subject.blocks:
+            cta = Cta(
+                cluster,
+                kernel=kernel.name,
+                block=block,
+                place=place,
+                window_bytes=kernel.arena + subject.dynamic,
+                granule=kernel.granule,
+                sites=kernel.sites,
+                hazards=self.hazards,
+                dependent=launch.dependent,
+                buffer_at=lambda offset: _buffer_at(kernel, offset),
+            )
+            cta.shadow.watch = self._read
+            size = WARP if kernel.by_warp else subject.threads
+            for first in range(0, subject.threads, size):
+                count = min(size, subject.threads - first)
+                group = _Group(cta, subject.dims, first, count, self)
+                self._groups[len(programs)] = group
+                program = kernel.code.in_step(group, args, block, subject.dynamic, 0)
+                programs.append((cta, group.tids, program))
+        self._scheduler = Scheduler(cluster, FIRST, rng, programs)
+        return cluster
+
+    def run(self) -> None:
+        """Run to the end, or until nothing can move, or until ``decide`` raises Abandoned."""
+        with np.errstate(all="ignore"):
+            if self._scheduler.run():
+                self._cluster.finish()
+                self._check_predecessor()
+            else:
+                self._scheduler.report_deadlock()
+
+    def _check_predecessor(self) -> None:
+        """Report that nobody waits for the kernel before, which this one may overtake."""
+        if self.subject.launch.dependent and not self._cluster.grid.waited:
+            detail = Reason("hazard.preceding_unwaited")
+            last = len(self._cluster.log) - 1
+            self._cluster.ctas[-1].add_hazard("never-waited", last, detail=detail)
+
+    @property
+    def found(self) -> tuple[Hazard, ...]:
+        """The hazards so far."""
+        return tuple(self.hazards.found.values())
+
+    @property
+    def events(self) -> int:
+        """Statements executed so far."""
+        return len(self._cluster.log)
+
+    # Loops
+
+    def trips(
+        self, number: int, low: int, high: int, step: int, around: tuple[int, ...]
+    ) -> Iterator[int] | range:
+        """Iterations of a loop: its own, or as decided."""
+        if number not in self._families:
+            return range(low, high, step)
+        at, family = self._families[number]
+        return self._decided((at, around), family, low, step)
+
+    def _decided(self, key: Head, family: Family, low: int, step: int) -> Iterator[int]:
+        instance = self.instances.setdefault(key, Instance(family))
+        at = 0
+        if family.fixed is not None:
+            instance.count, instance.closed = family.fixed, True
+        while True:
+            if at == instance.count and not instance.closed:
+                if at < family.least or self._decide(self, key, at):
+                    instance.count += 1
+                else:
+                    instance.closed = True
+            if at >= instance.count:
+                return
+            yield low + at * step
+            at += 1
+
+    # State
+
+    def digest(self, key: Head, iteration: int) -> bytes:
+        """What of the state decides about everything that follows."""
+        into = Snapshot(self._cluster.clocks, self._label)
+        family = self.subject.families[key[0]]
+        into.plain(key[0], self._relatives(family.around, key[1]), family.phase(iteration))
+        self._scheduler.snapshot(into)
+        self._cluster.snapshot(into)
+        for number, group in self._groups.items():
+            into.plain(number)
+            group.snapshot(into, self.subject.deciding.buffers)
+        self._instances(into)
+        self._locals(into)
+        return into.digest()
+
+    def _instances(self, into: Snapshot) -> None:
+        """Add how many iterations those behind have before them, in loops begun by others."""
+        for (at, around), instance in sorted(self.instances.items()):
+            if not around or self._is_ahead(instance.family, around):
+                into.plain(at, self._relatives(instance.family.around, around))
+                into.plain(instance.closed, instance.family.phase(instance.count))
+
+    def _is_ahead(self, family: Family, around: tuple[int, ...]) -> bool:
+        """Whether some thread may still come to the loops of a family at ``around``."""
+        for _, task in self._scheduler.standing:
+            entry = self._cluster.log[task.at]
+            if not entry or tuple(entry[1 : 1 + len(around)]) == around:
+                return True
+            number = self.subject.kernel.sites[entry[0]].number
+            inside = len(entry) > len(around)
+            if inside and entry[1 : 1 + len(around)] < around:
+                return True
+            if not inside and (number is None or number < max(family.numbers)):
+                return True
+        return False
+
+    def _locals(self, into: Snapshot) -> None:
+        """Add the named values that were read from registers which decide."""
+        stems = tuple(f"{_clean(name)}_" for name in sorted(self.subject.deciding.named))
+        if not stems:
+            return
+        for _, task in self._scheduler.standing:
+            frame = getattr(task.program, "gi_frame", None)
+            if frame is None:
+                continue
+            for name, value in sorted(frame.f_locals.items()):
+                if name.startswith(stems):
+                    into.plain(name, value)
+
+    def _label(self, event: int) -> Any:
+        """A statement and its loops: iterations of open ones counted back from the latest."""
+        entry = self._cluster.log[event]
+        if not entry:
+            return ()
+        names = self.subject.kernel.sites[entry[0]].variables
+        return (entry[0], *self._relatives(names, entry[1:]))
+
+    def _relatives(self, names: Sequence[str], values: Sequence[int]) -> tuple[Any, ...]:
+        """Iterations of nested loops: of open ones, how far back each is, and what it is like."""
+        return tuple(
+            self._relative(name, tuple(values[:at]), values[at]) for at, name in enumerate(names)
+        )
+
+    def _relative(self, name: str, outer: tuple[int, ...], value: int) -> Any:
+        for at, family in enumerate(self.subject.families):
+            instance = self.instances.get((at, outer))
+            if family.name == name and instance is not None:
+                behind = instance.count - value
+                return (behind, family.phase(value)) if behind < _LONG_AGO else _LONG_AGO
+        return value
+
+    # What reads find
+
+    def _read(self, sites: Any) -> None:
+        reader = self._cluster.log[-1]
+        for site in np.unique(sites):
+            self.flows.add((reader, self._cluster.log[int(site)]))
+
+
+class _Group(ThreadGroup):
+    """A thread group whose open loops a machine decides."""
+
+    def __init__(self, cta: Cta, dims: Block, first: int, count: int, machine: Execution) -> None:
+        super().__init__(cta, dims, first, count)
+        self._machine = machine
+
+    def trips(self, number: int, low: int, high: int, step: int, around: tuple[int, ...]) -> Any:
+        return self._machine.trips(number, low, high, step, around)
+
+
+def _clean(stem: str) -> str:
+    return "".join(ch if ch.isalnum() else "_" for ch in stem)
+
+
+def _buffer_at(kernel: CompiledKernel, offset: int) -> str:
+    """Name of the allocation that holds a byte of the shared window."""
+    for memory in kernel.shared:
+        end = None if memory.nbytes is None else memory.base + memory.nbytes
+        if offset >= memory.base and (end is None or offset < end):
+            return memory.name
+    return "shared"

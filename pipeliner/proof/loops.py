@@ -1,0 +1,166 @@
+"""The loops of a lowered kernel whose trip counts a proof leaves open, and where they repeat.
+
+A candidate is a loop in which threads wait for each other or for copies. Loops of several roles
+that are one loop of the program have the same variable and extent in the same loops: they make
+equally many iterations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..emulator.translate.calls import blocks
+from ..emulator.translate.operation import op_name
+from ..passes.ir.kernels import bodies
+from ..passes.ir.nodes import const_int, variables
+from .deciding import Deciding
+from .eventually import Repeats, Unbounded
+
+
+@dataclass(frozen=True)
+class Family:
+    """Loops that make equally many iterations.
+
+    ``numbers``: of their statements. ``around``: the variables of the loops around them.
+    ``extent``: their own trip count, None where that is computed. ``after``, ``every``: from which
+    iteration on what decides repeats, and how often. ``least``: iterations that it makes at least.
+    ``fixed``: those that it makes, None where that is left open.
+    """
+
+    name: str
+    numbers: frozenset[int]
+    around: tuple[str, ...]
+    extent: int | None
+    text: str
+    after: int = 0
+    every: int = 1
+    least: int = 0
+    fixed: int | None = None
+
+    def phase(self, iteration: int) -> int:
+        """What stands for an iteration: itself, or the first one that is like it."""
+        if iteration < self.after:
+            return iteration
+        return self.after + (iteration - self.after) % self.every
+
+
+@dataclass(frozen=True)
+class _Loop:
+    stmt: Any
+    number: int
+    around: tuple[str, ...]
+
+
+def families(func: Any, deciding: Deciding) -> tuple[Family, ...]:
+    """Return the families of candidates, those whose iterations do not come to repeat left out."""
+    loops = _candidates(func)
+    grouped: dict[tuple[tuple[str, ...], str, str], list[_Loop]] = {}
+    for loop in loops:
+        key = loop.around, str(loop.stmt.loop_var.name), str(loop.stmt.extent)
+        grouped.setdefault(key, []).append(loop)
+    keys = list(grouped)
+    while keys:
+        repeats = _repeats(func, deciding, {key: grouped[key] for key in keys})
+        if isinstance(repeats, Repeats):
+            return tuple(_family(key, grouped[key], repeats) for key in keys)
+        keys.remove(repeats)
+    return ()
+
+
+def _family(key: tuple[tuple[str, ...], str, str], loops: list[_Loop], repeats: Repeats) -> Family:
+    around, name, text = key
+    variables = [loop.stmt.loop_var for loop in loops]
+    return Family(
+        name,
+        frozenset(loop.number for loop in loops),
+        around,
+        const_int(loops[0].stmt.extent),
+        text,
+        max(repeats.after[var] for var in variables),
+        _lcm(repeats.every[var] for var in variables),
+    )
+
+
+def _lcm(values: Any) -> int:
+    return math.lcm(*values)
+
+
+def _repeats(
+    func: Any, deciding: Deciding, grouped: dict[tuple[tuple[str, ...], str, str], list[_Loop]]
+) -> Any:
+    """Return how what decides repeats; or the key of loops for which it does not."""
+    free = {loop.stmt.loop_var: key for key, loops in grouped.items() for loop in loops}
+    own = [loop.stmt.extent for loops in grouped.values() for loop in loops]
+    repeats = Repeats(set(free), _ranges(func, set(free)), deciding.values)
+    for expr, _ in deciding.exprs:
+        if any(expr.same_as(extent) for extent in own):
+            continue
+        try:
+            repeats.decide(expr)
+        except Unbounded:
+            blamed = [key for var, key in free.items() if _reaches(expr, var, deciding)]
+            return max(blamed) if blamed else next(iter(free.values()))
+    return repeats
+
+
+def _reaches(expr: Any, var: Any, deciding: Deciding) -> bool:
+    """Whether an expression depends on a variable."""
+    left, seen = [expr], set()
+    while left:
+        for inner in variables(left.pop()):
+            if inner.same_as(var):
+                return True
+            if inner in deciding.values and inner not in seen:
+                seen.add(inner)
+                left.append(deciding.values[inner])
+    return False
+
+
+def _ranges(func: Any, free: Collection[Any]) -> dict[Any, tuple[int, int]]:
+    """The values of axes and of the variables of other loops, where they are known."""
+    found: dict[Any, tuple[int, int]] = {}
+
+    def axis(stmt: Any) -> None:
+        extent = const_int(stmt.value) if stmt.attr_key == "thread_extent" else None
+        if extent is not None:
+            found[stmt.node.var] = (0, extent - 1)
+
+    def loop(stmt: Any) -> None:
+        low, extent = const_int(stmt.min), const_int(stmt.extent)
+        if low is not None and extent is not None and stmt.loop_var not in free:
+            found[stmt.loop_var] = (low, low + max(0, extent - 1))
+
+    tvm_ffi.structural_walk(func.body, [(tirx.AttrStmt, axis), (tirx.For, loop)])
+    return found
+
+
+def _candidates(func: Any) -> list[_Loop]:
+    """The loops in which threads wait, with the loops around each."""
+    found: list[_Loop] = []
+    count = -1
+
+    def visit(stmt: Any, around: tuple[str, ...]) -> None:
+        nonlocal count
+        count += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
+        if isinstance(stmt, tirx.For):
+            if _waits(stmt):
+                found.append(_Loop(stmt, count, around))
+            around = (*around, str(stmt.loop_var.name))
+        for part in bodies(stmt):
+            visit(part, around)
+
+    visit(func.body, ())
+    return found
+
+
+def _waits(loop: Any) -> bool:
+    """Whether threads wait for each other, or for copies, in a loop."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(loop.body, (ir.Call, found.append))
+    return any(blocks(call) or "wait" in op_name(call) for call in found)

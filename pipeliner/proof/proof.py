@@ -1,0 +1,108 @@
+"""What was proved of a kernel: for which trip counts, under which assumptions, or why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..diagnostics import Reason, Why
+from .walk import Refuted
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCounts:
+    """The trip counts of one loop that a proof is about: ``least`` and more, or ``only`` one."""
+
+    name: str
+    least: int
+    only: str = ""
+
+    @property
+    def said(self) -> Reason:
+        """In words."""
+        if self.only:
+            return Reason("proof.only", loop=self.name, count=self.only)
+        return Reason("proof.all", loop=self.name, least=self.least)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProof:
+    """What was found of one device function.
+
+    ``loops``: those in which threads wait. ``states``: different ones at the heads of open loops;
+    ``bound``: decisions after which every run has come back to one of them. ``data``: why what is
+    loaded may decide the way of a thread; empty: it does not, so that one order of threads decides
+    all. ``why``: why it is not proved, empty where it is. ``refuted``: an execution that is wrong.
+    ``beyond``: one of other trip counts than those that are proved, which the kernel was not made
+    for.
+    """
+
+    kernel: str
+    loops: tuple[LoopCounts, ...] = ()
+    states: int = 0
+    steps: int = 0
+    bound: int = 0
+    data: Why = ""
+    why: Why = ""
+    refuted: Refuted | None = None
+    beyond: Refuted | None = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is proved."""
+        return not self.why and self.refuted is None
+
+    @property
+    def interleavings(self) -> Reason:
+        """Whether one order of threads decides all."""
+        if self.data:
+            return Reason("proof.order_matters", why=self.data)
+        return Reason("proof.every_order")
+
+    @property
+    def statement(self) -> Reason:
+        """What holds, in one sentence, or what does not."""
+        if self.refuted is not None:
+            counts = tuple(loop.said for loop in self.loops) or (Reason("proof.no_loops"),)
+            hazard = str(self.refuted.hazard)
+            return Reason("proof.refuted", kernel=self.kernel, counts=counts, hazard=hazard)
+        if self.why:
+            return Reason("proof.unproved", kernel=self.kernel, why=self.why)
+        counts = tuple(loop.said for loop in self.loops) or (Reason("proof.no_loops"),)
+        every = Reason("proof.proved", kernel=self.kernel, counts=counts)
+        if not self.states:
+            return every
+        return Reason("proof.with_states", said=every, states=self.states, bound=self.bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was found of every kernel of a module, each under ``assumptions``."""
+
+    kernels: tuple[KernelProof, ...]
+    assumptions: tuple[Reason, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every kernel is proved."""
+        return all(kernel.ok for kernel in self.kernels)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    @property
+    def refuted(self) -> Refuted | None:
+        """An execution that is wrong, of the first kernel that has one."""
+        return next((one.refuted for one in self.kernels if one.refuted is not None), None)
+
+    @property
+    def statement(self) -> tuple[Reason, ...]:
+        """What holds of each kernel, or what does not."""
+        return tuple(kernel.statement for kernel in self.kernels)
+
+    @property
+    def interleavings(self) -> tuple[Reason, ...]:
+        """Of each kernel, whether one order of threads decides all."""
+        return tuple(kernel.interleavings for kernel in self.kernels)

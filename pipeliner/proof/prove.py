@@ -1,0 +1,155 @@
+"""``prove``: whether a kernel is right for every trip count and every interleaving."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import tvm
+
+from ..diagnostics import Reason
+from ..emulator import Hazard
+from .deciding import deciding
+from .execution import Launched
+from .loops import Family
+from .proof import KernelProof, LoopCounts, Proof
+from .subjects import clusters, host_and_kernels, launches, subject, symbolic
+from .walk import Refuted, Walk
+
+SECONDS: Final = 30.0
+"""What one kernel may take."""
+
+_LAPS: Final = 4
+"""Trip counts of an inner loop from which on a walk leaves them open, each run's its own.
+
+Those below are walked one by one. Any number is right; with less than the slots of a ring there are
+many states, as runs through several loops are in the ring at once.
+"""
+
+
+_REMEMBERED: Final = 64
+"""Proofs that are kept, by the lowered IR that they are of."""
+
+_proofs: OrderedDict[tuple[Any, ...], Proof] = OrderedDict()
+
+
+def prove(mod: Any, *, extents: Mapping[str, int] | None = None, seconds: float = SECONDS) -> Proof:
+    """Return what can be proved of a lowered module, each kernel in so many ``seconds``.
+
+    ``extents``: values of the symbolic extents in the shapes of its arguments, by name.
+    """
+    lowered = getattr(mod, "lowered", mod)
+    text = tvm.ir.save_json(lowered).encode()
+    key = hashlib.blake2b(text).digest(), tuple(sorted((extents or {}).items())), seconds
+    if key not in _proofs:
+        _proofs[key] = _proved(lowered, extents or {}, seconds)
+        if len(_proofs) > _REMEMBERED:
+            _proofs.popitem(last=False)
+    return _proofs[key]
+
+
+def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:
+    host, kernels = host_and_kernels(mod)
+    missing = symbolic(host) - set(extents)
+    if missing:
+        why = Reason("proof.extents", names=tuple(sorted(missing)))
+        return Proof(tuple(_unknown(name, func, why) for name, func in kernels.items()))
+    proofs: dict[str, KernelProof] = {}
+    assumed = [Reason("proof.of_model"), Reason("proof.of_global")]
+    for launch in launches(host, kernels, extents):
+        name = launch.kernel
+        if name in proofs:
+            continue
+        ends = clusters(kernels[name], launch)
+        found = [_of_kernel(subject(kernels[name], launch, at), seconds) for at in ends]
+        proofs[name] = next((one for one in found if not one.ok), found[0])
+        if len(ends) > 1:
+            assumed.append(Reason("proof.of_ctas"))
+    return Proof(tuple(proofs.values()), tuple(dict.fromkeys(assumed)))
+
+
+def _unknown(name: str, func: Any, why: Reason) -> KernelProof:
+    data = deciding(func).because
+    return KernelProof(name, data=data[0] if data else "", why=why)
+
+
+def _of_kernel(whole: Launched, seconds: float) -> KernelProof:
+    """Return what can be proved of one kernel: of as many trip counts as are right."""
+    begun = time.perf_counter()
+
+    def spent() -> float:
+        return time.perf_counter() - begun
+
+    name = whole.kernel.name
+    if whole.deciding.because:
+        data = whole.deciding.because[0]
+        return KernelProof(name, data=data, why=data, seconds=spent())
+    beyond: Refuted | None = None
+    for claim in _claims(whole):
+        walks: list[Walk] = []
+        for families in claim.parts:
+            part = replace(whole, families=families)
+            walks.append(Walk(part, _judge(whole), seconds - spent()).explore())
+            if not walks[-1].is_complete:
+                break
+        last = walks[-1]
+        if last.is_complete or last.out_of_time:
+            break
+        beyond = beyond or last.refuted
+    return KernelProof(
+        name,
+        claim.loops,
+        sum(walk.states for walk in walks),
+        sum(len(walk.steps) for walk in walks),
+        max(walk.longest for walk in walks),
+        why=Reason("proof.seconds", seconds=seconds) if last.out_of_time else "",
+        refuted=last.refuted,
+        beyond=None if last.refuted else beyond,
+        seconds=spent(),
+    )
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """Trip counts, and the open loops of the walks that show that they are right, all together."""
+
+    loops: tuple[LoopCounts, ...]
+    parts: tuple[tuple[Family, ...], ...]
+
+
+def _claims(whole: Launched) -> Iterator[_Claim]:
+    """What may be claimed of the trip counts of a kernel, the most first."""
+    names = {family.name for family in whole.families}
+    inner = [family for family in whole.families if names & set(family.around)]
+    outer = [family for family in whole.families if family not in inner]
+    if len(inner) == 1:
+        for least in (0, 1):
+            around = [replace(family, least=least) for family in outer]
+            counts = [*(_counts(family) for family in around), LoopCounts(inner[0].name, 1)]
+            parts = [(*around, replace(inner[0], least=_LAPS))]
+            parts += [(*around, replace(inner[0], fixed=n)) for n in range(1, _LAPS)]
+            yield _Claim(tuple(counts), tuple(parts))
+    for least in (0, 1) if outer else ():
+        around = [replace(family, least=least) for family in outer]
+        own = [LoopCounts(family.name, 0, family.text) for family in inner]
+        yield _Claim((*map(_counts, around), *own), (tuple(around),))
+    own = [LoopCounts(family.name, 0, family.text) for family in whole.families]
+    yield _Claim(tuple(own), ((),))
+
+
+def _counts(family: Family) -> LoopCounts:
+    return LoopCounts(family.name, family.least)
+
+
+def _judge(subject: Launched) -> Callable[[Hazard], bool]:
+    """Whether a hazard counts: bounds of global memory do not, where trip counts are left open."""
+    arrays = {name.removesuffix("_ptr") for name in subject.kernel.params}
+
+    def counts(hazard: Hazard) -> bool:
+        return hazard.kind != "out-of-bounds" or hazard.buffer not in arrays
+
+    return counts

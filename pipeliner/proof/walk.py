@@ -1,0 +1,178 @@
+"""Walk through all states that a kernel can be in at the heads of its open loops.
+
+At each head there are two ways on: one more iteration, or none. Which follow from which is the same
+whenever the state is the same, so every state needs both ways taken once. Where no way is left that
+was not taken, every execution, of however many iterations, is a path of steps that were all judged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..diagnostics import Reason
+from ..emulator import Hazard
+from ..errors import EmulatorError
+from .execution import Abandoned, Execution, Head, Launched
+
+State = bytes
+END: Final = b""
+"""The end of the kernel."""
+
+
+@dataclass(frozen=True)
+class Trip:
+    """How many iterations one run through a loop made."""
+
+    loop: str
+    around: tuple[int, ...]
+    count: int
+    closed: bool
+
+    @property
+    def said(self) -> Reason:
+        """In words."""
+        if not self.around:
+            return Reason("proof.trip", loop=self.loop, count=self.count)
+        around = ", ".join(map(str, self.around))
+        return Reason("proof.trip_at", loop=self.loop, count=self.count, around=around)
+
+
+@dataclass(frozen=True)
+class Refuted:
+    """An execution that is wrong: its trip counts and what is wrong with it."""
+
+    trips: tuple[Trip, ...]
+    hazard: Hazard
+
+    @property
+    def said(self) -> Reason:
+        """In words: trip counts and the two statements."""
+        trips = tuple(trip.said for trip in self.trips)
+        return Reason("proof.run", trips=trips, hazard=str(self.hazard))
+
+
+@dataclass
+class Walk:
+    """What was found of one kernel in so many ``seconds`` at most.
+
+    ``judged``: which hazards count. ``steps``: for a state and a way (one more iteration?), the
+    state that follows. ``runs``: executions. ``longest``: most decisions of one. ``flows``: what
+    statements read, and which wrote it.
+    """
+
+    subject: Launched
+    judged: Callable[[Hazard], bool]
+    seconds: float
+    root: State | None = None
+    steps: dict[tuple[State, bool], State] = field(default_factory=dict)
+    runs: int = 0
+    longest: int = 0
+    refuted: Refuted | None = None
+    out_of_time: bool = False
+    flows: set[tuple[Any, Any]] = field(default_factory=set)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every way of every state was taken, and all were right."""
+        return self.refuted is None and not self.out_of_time
+
+    @property
+    def states(self) -> int:
+        """How many there are."""
+        return len({state for state, _ in self.steps})
+
+    def explore(self) -> Walk:
+        """Take every way of every state that can be reached, or find a hazard."""
+        end = time.perf_counter() + self.seconds
+        while self.is_complete and (self.root is None or self.untaken(self.root)):
+            self._run(end)
+            if self.root is None:
+                break  # no open loop was reached: there is one execution
+        return self
+
+    def _run(self, end: float) -> None:
+        """Execute the kernel once, on ways that were not taken as far as there are."""
+        path = _Path(self, end)
+        machine = Execution(self.subject, path.decide)
+        try:
+            machine.run()
+            path.arrive(END)
+        except Abandoned:
+            pass
+        self.runs += 1
+        self.longest = max(self.longest, path.length)
+        self.flows |= machine.flows
+        wrong = [hazard for hazard in machine.found if self.judged(hazard)]
+        if wrong:
+            trips = tuple(
+                Trip(one.family.name, key[1], one.count, one.closed)
+                for key, one in machine.instances.items()
+            )
+            self.refuted = Refuted(trips, wrong[0])
+
+    def untaken(self, state: State) -> list[bool]:
+        """Return the ways to the nearest one that was not taken, that one last; if there is one."""
+        left: deque[tuple[State, list[bool]]] = deque([(state, [])])
+        seen = {state}
+        while left:
+            here, ways = left.popleft()
+            if here == END:
+                continue
+            for way in (True, False):
+                following = self.steps.get((here, way))
+                if following is None:
+                    return [*ways, way]
+                if following not in seen:
+                    seen.add(following)
+                    left.append((following, [*ways, way]))
+        return []
+
+
+class _Path:
+    """The decisions of one run: along known states to a way that was not taken, and further."""
+
+    def __init__(self, walk: Walk, end: float) -> None:
+        self._walk = walk
+        self._end = end
+        self.length = 0
+        self._planned: deque[bool] = deque()
+        self._last: tuple[State, bool] | None = None
+
+    def decide(self, machine: Execution, key: Head, iteration: int) -> bool:
+        """Return whether there is one more iteration."""
+        walk = self._walk
+        state = self._arrived(machine, key, iteration)
+        if time.perf_counter() > self._end:
+            walk.out_of_time = True
+        if walk.out_of_time or any(map(walk.judged, machine.found)):
+            raise Abandoned
+        self.length += 1
+        if not self._planned:
+            self._planned.extend(walk.untaken(state))
+        if not self._planned:
+            raise Abandoned
+        self._last = state, self._planned.popleft()
+        return self._last[1]
+
+    def _arrived(self, machine: Execution, key: Head, iteration: int) -> State:
+        """The state at a head: as known, where the way to it was taken before."""
+        walk = self._walk
+        known = walk.root if self._last is None else walk.steps.get(self._last)
+        if known is not None:
+            return known
+        state = machine.digest(key, iteration)
+        self.arrive(state)
+        return state
+
+    def arrive(self, state: State) -> None:
+        """Note where the last way led; EmulatorError: elsewhere than it did before."""
+        if self._last is None:
+            if state != END:
+                self._walk.root = state
+            return
+        if self._walk.steps.setdefault(self._last, state) != state:
+            raise EmulatorError("proof.not_determined")

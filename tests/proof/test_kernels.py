@@ -1,0 +1,58 @@
+"""What is proved of kernels that the passes made, and how it is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import pipeliner
+from pipeliner.cli import main
+from pipeliner.mutation.mutants import Mutant, mutants, mutated
+from pipeliner.proof.prove import prove
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+
+TILE = GemmTile(64, 16, 64)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Any:
+    schedule = schedule_gemm(Gemm(m=64, n=16, k=256), TILE)
+    options = {"instruction": "wgmma", "roles": 1, "mechanism": "tma", "store": "direct"}
+    return pipeliner.build(schedule, "h100", depth=2, prove=True, **options)
+
+
+def test_a_specialised_kernel_is_right_for_every_trip_count(kernel: Any) -> None:
+    (found,) = kernel.proof.kernels
+    assert found.ok
+    assert [(loop.name, loop.least, loop.only) for loop in found.loops] == [("k_0", 0, "")]
+    assert found.states >= 4
+    assert kernel.proof is kernel.proof
+
+
+def test_mbarriers_and_groups_of_it_are_needed(kernel: Any) -> None:
+    """Each wait, arrival and fence weakened: an execution that meets a hazard is found."""
+    left: list[Mutant] = []
+    for mutant in mutants(kernel.lowered):
+        if mutant.synchronises and prove(mutated(kernel.lowered, mutant)).refuted is None:
+            left.append(mutant)
+    assert [mutant.what for mutant in left] == []
+
+
+def test_a_loop_that_was_made_for_its_trip_count_is_proved_for_that() -> None:
+    schedule = schedule_gemm(Gemm(m=32, n=32, k=128), GemmTile(32, 32, 32))
+    (found,) = pipeliner.build(schedule, "a100", depth=2).proof.kernels
+    assert found.ok
+    assert not found.data
+    assert [loop.only for loop in found.loops if loop.only] == [loop.only for loop in found.loops]
+
+
+def test_the_command_says_what_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["verify", "gemm", "--m", "32", "--n", "32", "--k", "64", "--tile", "32x32x32"]
+    assert main([*words, "--target", "a100", "--prove", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["proof"]
+    assert said["ok"]
+    assert len(said["assumptions"]) >= 2
+    assert main([*words, "--target", "a100", "--prove"]) == 0
+    assert "no hazard in any interleaving" in capsys.readouterr().out
