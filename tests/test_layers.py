@@ -23,7 +23,7 @@ LAYERS = [
     },
     {"diagnostics"},
     {"errors", "versions"},
-    {"machine", "toolchain", "values"},
+    {"charts", "machine", "toolchain", "values"},
     {"emulator.base", "plan", "targets", "workers"},
     {"doctor", "emulator.memory", "instructions", "passes.ir"},
     {"emulator.launch", "emulator.units", "mechanisms", "passes.analysis"},

@@ -15,7 +15,7 @@ from ..measuring import (
 )
 from ..records.record import OURS
 from ..schedules.suites import suite
-from .chart import check_chart, groups, svg, write_chart
+from .chart import check_chart, draw, ratios
 from .claims import spine, spine_claims, square, stopwatch, transformation_ms
 from .gated import GATED_DTYPE, gated_claims, gated_problems
 from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders, describe
@@ -59,18 +59,17 @@ __all__ = [
     "current_conditions",
     "describe",
     "device_name",
+    "draw",
     "gated_claims",
     "gated_problems",
-    "groups",
     "measure",
     "quick",
+    "ratios",
     "require_gpu",
     "spine",
     "spine_claims",
     "square",
     "stopwatch",
     "suite",
-    "svg",
     "transformation_ms",
-    "write_chart",
 ]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..charts import Chart, Series, check_png, write_charts
 from ..diagnostics import Reason
 from ..errors import WorkloadError
 from ..machine import NAMES, Machine, machine_for, read_machine
 from ..records import Record, Records
 from ..records.log import read_log
-from .charts import Chart, Series, check_png, write_charts
 from .figures import charts_of, experiment_charts, experiment_tables
 from .kernels import KernelView, view_of
 from .page import MachinePart, page

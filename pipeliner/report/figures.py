@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
+from ..charts import Chart, Series
 from ..records import OURS, Record
 from ..records.candidate import workload_of
 from ..records.functions import is_function, name_of
 from ..schedules import Gemm
 from ..schedules.workloads import Spec
-from .charts import Chart, Series
 from .readable import candidate_of
 from .rows import Row, label_of
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..charts import Chart
 from ..diagnostics import Reason
 from ..markup import Html, element, fold, joined, script, style, wide
 from ..records import Record
 from . import tables
-from .charts import Chart
 from .figures import DEPTH, Tables, chart_names
 from .headline import Named, facts, headline
 from .kernels import KernelView, kernel_section

@@ -106,7 +106,7 @@ def test_a_chart_is_written(suites, capsys: pytest.CaptureFixture[str], tmp_path
     path = tmp_path / "chart.svg"
     code, _, err = run(capsys, "gemm", "--rounds", "2", "--chart", str(path))
     assert code == 0
-    assert "near, pipeliner: 0.800" in path.read_text()
+    assert "near, pipeliner: 0.8" in path.read_text()
     assert err.endswith(f"{path}\n")
     code, out, err = run(capsys, "gemm", "--chart", "chart.gif")
     assert (code, out) == (1, "")

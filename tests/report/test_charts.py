@@ -6,9 +6,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pipeliner.charts import ticks
 from pipeliner.kernel.shown import cuda_html
 from pipeliner.report import Chart, Series
-from pipeliner.report.charts import ticks
 from pipeliner.values.op import Op
 from pipeliner.values.origin import Origin
 

@@ -151,7 +151,7 @@ def _show(report: Report, args: argparse.Namespace, db: str | None) -> None:
     else:
         print_report(report)
     if args.chart:
-        bench.write_chart(report, args.chart)
+        bench.draw(report, args.chart)
         _say(args.chart)
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 from xml.sax.saxutils import escape
 
-from ..errors import ToolError, WorkloadError
-from ..markup import PALETTE
+from .errors import ToolError, WorkloadError
+from .markup import PALETTE
 
 LEFT: Final = 56
 RIGHT: Final = 16
 TOP: Final = 58
 BOTTOM: Final = 46
+NOTE: Final = 18
 BAR: Final = 13
 GAP: Final = 9
 LABELS: Final = 210
@@ -47,7 +49,8 @@ class Series:
 class Chart:
     """What is drawn. ``name``: a file's stem. ``labels``: of bars. ``diagonal``: x = y is marked.
 
-    ``log``: both axes are logarithmic, for points. Bars lie, so that their labels read.
+    ``log``: both axes are logarithmic, for points. Bars lie, so that their labels read. ``note``:
+    under bars. ``one``: of bars, the value 1 is marked, and the axis holds it.
     """
 
     name: str
@@ -59,6 +62,8 @@ class Chart:
     labels: tuple[str, ...] = ()
     log: bool = False
     diagonal: bool = False
+    note: str = ""
+    one: bool = False
     width: int = 640
     height: int = 400
 
@@ -105,19 +110,32 @@ def check_png() -> None:
 
 def write_charts(charts: Sequence[Chart], folder: Path, *, png: bool) -> list[Path]:
     """SVG and CSV of each, and PNG if asked for; WorkloadError: there is no place for them."""
-    written = []
-    try:
+    with _written(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for chart in charts:
-            for suffix, text in ((".svg", chart.svg()), (".csv", chart.csv())):
-                written.append(folder / f"{chart.name}{suffix}")
-                written[-1].write_text(text, encoding="utf-8")
-            if png:
-                written.append(folder / f"{chart.name}.png")
-                _write_png(chart, written[-1])
-    except OSError as err:
-        raise WorkloadError("file.write", path=str(folder), why=err.strerror) from err
+    written = []
+    for chart in charts:
+        for suffix in (".svg", ".csv", *([".png"] if png else [])):
+            written.append(folder / f"{chart.name}{suffix}")
+            write_chart(chart, written[-1])
     return written
+
+
+def write_chart(chart: Chart, path: Path) -> None:
+    """As the kind of file that its name says; WorkloadError: there is no place for it."""
+    with _written(path):
+        if path.suffix.lower() == ".png":
+            _write_png(chart, path)
+        else:
+            text = chart.csv() if path.suffix == ".csv" else chart.svg()
+            path.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        raise WorkloadError("file.write", path=str(path), why=err.strerror) from err
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -201,6 +219,7 @@ def _plot(chart: Chart) -> tuple[float, list[str]]:
 
 def _bars(chart: Chart) -> tuple[float, list[str]]:
     longest = max(y for series in chart.series for _, y in series.points)
+    longest = max(longest, 1.0) if chart.one else longest
     across = _Axis(0.0, longest * 1.12, LABELS, chart.width - RIGHT)
     values = {(s.name, int(x)): y for s in chart.series for x, y in s.points}
     place, parts = float(TOP), []
@@ -225,7 +244,12 @@ def _bars(chart: Chart) -> tuple[float, list[str]]:
     ]
     axis = [_text(across.at(mark), place + 14, f"{mark:g}", "middle") for mark in across.ticks()]
     axis.append(_text((LABELS + across.end) / 2, place + 34, chart.y, "middle"))
-    return place + BOTTOM, [*grid, *parts, *axis]
+    if chart.one:
+        x = across.at(1.0)
+        parts.append(_line(x, TOP - 4, x, place, 'class="one" stroke-opacity="0.8"'))
+    if chart.note:
+        axis.append(_text(8, place + BOTTOM + 8, chart.note, "", 11))
+    return place + BOTTOM + (NOTE if chart.note else 0), [*grid, *parts, *axis]
 
 
 def _heading(chart: Chart) -> list[str]:
@@ -281,7 +305,9 @@ def _write_png(chart: Chart, path: Path) -> None:
     if bars:
         axes.set_yticks(range(len(chart.labels)), [_short(label) for label in chart.labels])
         axes.invert_yaxis()
-        axes.set_xlabel(chart.y)
+        axes.set_xlabel(f"{chart.y}\n{chart.note}".strip())
+        if chart.one:
+            axes.axvline(1.0, color="#24292f", linewidth=1, zorder=0)
     else:
         axes.set_xlabel(chart.x)
         axes.set_ylabel(chart.y)
