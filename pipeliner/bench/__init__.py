@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from ..measuring import (
-    FLUSH_BYTES,
-    ROUNDS,
-    WARM_UP,
-    Conditions,
-    Runner,
-    check_gpu,
-    current_conditions,
-    device_name,
-    require_gpu,
-)
+from ..measuring import WARM_UP, Conditions, current_conditions, device_name, require_gpu
 from ..records.record import OURS
 from ..schedules.suites import suite
 from .chart import check_chart, draw, ratios
-from .claims import spine, spine_claims, square, stopwatch, transformation_ms
+from .claims import spine, spine_claims, transformation_ms
 from .gated import GATED_DTYPE, gated_claims, gated_problems
-from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders, describe
-from .results import (
-    CUBLAS,
-    CUDNN,
-    OURS_PLAIN,
-    STOCK_PREFIX,
-    TRITON,
-    Claim,
-    Report,
-    Result,
-    SpeedSummary,
-)
+from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders
+from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON, Claim, Report, Result
 from .timing import measure, quick
 
 __all__ = [
     "CUBLAS",
     "CUDNN",
-    "FLUSH_BYTES",
     "GATED_DTYPE",
     "OURS",
     "OURS_PLAIN",
     "PEERS",
-    "ROUNDS",
     "STOCK_PREFIX",
     "TRITON",
     "USUAL_PEERS",
@@ -51,13 +29,9 @@ __all__ = [
     "Problem",
     "Report",
     "Result",
-    "Runner",
-    "SpeedSummary",
     "check_chart",
-    "check_gpu",
     "contenders",
     "current_conditions",
-    "describe",
     "device_name",
     "draw",
     "gated_claims",
@@ -68,8 +42,6 @@ __all__ = [
     "require_gpu",
     "spine",
     "spine_claims",
-    "square",
-    "stopwatch",
     "suite",
     "transformation_ms",
 ]

@@ -17,7 +17,7 @@ from .compiling import (
 )
 from .conditions import Conditions, check_gpu, current_conditions, device_name, require_gpu
 from .contenders import Inputs, Runner, Say
-from .gpu_bench import GpuBench, ReadyKernel
+from .gpu_bench import GpuBench
 from .measurer import Compiles, Measurement, Measurer
 from .process import GpuMeasurer, Here, Open, Survey, Trial, Try
 from .remote import RemoteMeasurer, remote_measurers
@@ -40,7 +40,6 @@ __all__ = [
     "Measurement",
     "Measurer",
     "Open",
-    "ReadyKernel",
     "Recipe",
     "RemoteMeasurer",
     "Rounds",
