@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from pipeliner import cli
+from pipeliner import charts, cli
 from pipeliner.errors import WorkloadError
 from pipeliner.kernel.building import build_with
 from pipeliner.machine import H100 as H100_SXM
@@ -20,7 +20,7 @@ from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, machine_key, versions_key, workload_key
 from pipeliner.records.functions import Knobs, function_workload, name_of
 from pipeliner.records.log import SHIPPED
-from pipeliner.report import charts, report
+from pipeliner.report import report
 from pipeliner.report.headline import headline
 from pipeliner.report.rows import Row, bytes_of, peak_flops
 from pipeliner.report.summary import notable, summary_of
