@@ -105,7 +105,7 @@ def _scheduled_loop(
         return scheduled
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
-    if plan.roles and computes_between(graph):
+    if plan.roles and uses_wgmma(matmuls) and computes_between(graph):
         return with_slots_used(graph, in_program_order(graph, loop, machine), node)
     waited = [matmul for matmul in matmuls if Op(matmul.op, "mma_wait") in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)

@@ -20,10 +20,11 @@ CONSUMER: Final = "consumer"
 class RolePlan:
     """What some of a CTA's threads do while others do something else (warp specialisation).
 
-    ``first`` and ``threads``: the threads, whole warpgroups. ``registers``: of each thread, set by
-    setmaxnreg; 0: as compiled. ``ops``: what it carries out of the pipelined loops.
-    ``ping_pong_groups``: groups of its warpgroups that alternate on the tiles of a persistent
-    kernel (ping-pong); 1: all of them share every tile (cooperative).
+    ``first`` and ``threads``: the threads, whole warpgroups where wgmma multiplies, whole warps
+    where mma.sync does. ``registers``: of each thread, set by setmaxnreg; 0: as compiled. ``ops``:
+    what it carries out of the pipelined loops. ``ping_pong_groups``: groups of its warpgroups that
+    alternate on the tiles of a persistent kernel (ping-pong); 1: all share every tile
+    (cooperative).
     """
 
     name: str

@@ -305,7 +305,9 @@ class PlanSpace:
         simple = (one.decided.consumers, one.decided.cluster) == (own.consumers, own.cluster)
         if one.tier != "compared" or own.store != "auto" or not simple or not one.is_possible:
             return False
-        return bool(one.plan.roles) and len({found.mechanism for found in one.plan.stores}) == 1
+        if not one.plan.roles or not by_warpgroup(one.plan.matmuls):
+            return False
+        return len({found.mechanism for found in one.plan.stores}) == 1
 
     def others(self, listed: Sequence[PlanCandidate]) -> Iterator[PlanCandidate]:
         """What is taken only where it is asked for: other stores, instructions, copy mechanisms.

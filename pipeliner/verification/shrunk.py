@@ -19,7 +19,8 @@ from ..instructions.wgmma import WARPGROUP
 from ..kernel.building import build_with
 from ..kernel.compiled import Kernel
 from ..kernel.refined import recognised
-from ..machine import machine_for
+from ..machine import WARP, machine_for
+from ..mechanisms.roles import by_warpgroup
 from ..mechanisms.stores import is_staged
 from ..plan import CONSUMER, KernelPlan, SmemPlan, SyncPlan
 from ..plan.comparing import FREE
@@ -167,7 +168,9 @@ def _what_stays(tile: Tile, plan: KernelPlan) -> str:
     if plan.roles:
         kind = "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
         consumer = plan.role(CONSUMER)
-        parts.append(f"a producer and {consumer.threads // WARPGROUP} {kind} consumer warpgroups")
+        wide = by_warpgroup(plan.matmuls)
+        consumers = f"{consumer.threads // (WARPGROUP if wide else WARP)} {kind} consumer"
+        parts.append(f"a producer and {consumers} {'warpgroups' if wide else 'warps'}")
     if plan.cluster > 1:
         parts.append(f"clusters of {plan.cluster}")
     if any(is_staged(store) for store in plan.stores):

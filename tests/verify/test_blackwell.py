@@ -111,9 +111,13 @@ def test_a_convolution_is_right(gpu: str) -> None:
 @every_gpu
 @pytest.mark.nvcc
 def test_nvcc_compiles_a_product_for_it(gpu: str) -> None:
-    sass = product(SMALL, gpu).sass
-    assert re.search(r"\bHMMA\.16816\.F32\b", sass)
-    assert re.search(r"\b(LDGSTS|UTMALDG)\b", sass)
+    func = schedule_gemm(SMALL, GemmTile(64, 64, 32))
+    kernel = pipeliner.build(func, gpu, instruction="mma", mechanism="tma")
+    for found in (r"HMMA\.16816\.F32", "LDSM", "UTMALDG"):
+        assert re.search(rf"\b{found}\b", kernel.sass)
+    # Addresses in other CTAs' shared memory would be asked for by a call at each copy.
+    assert not re.search(r"\b(LDGSTS|CALL|STL)\b", kernel.sass)
+    assert kernel.resources.spills == 0
 
 
 @every_gpu

@@ -27,7 +27,7 @@ def product(gemm: Gemm, tile: GemmTile = TILE, target: str = "h100", **options: 
 
 @pytest.mark.parametrize("trips", [1, 2, 3, 7])
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
-@pytest.mark.part(4)
+@pytest.mark.part(8)
 def test_trips_and_depths(trips: int, depth: int) -> None:
     gemm = Gemm(40, 72, 16 * trips)  # of which the last rows and columns lie outside
     kernel = product(gemm, depth=depth)
@@ -47,7 +47,7 @@ def test_trips_and_depths(trips: int, depth: int) -> None:
     ],
     ids=str,
 )
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 def test_types_layouts_and_tiles(gemm: Gemm, tile: GemmTile) -> None:
     assert verify_workload(product(gemm, tile), gemm).ok
 
@@ -61,6 +61,7 @@ def test_rings_of_different_depths(depths: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("target", ["h100", "rtx5090"])
+@pytest.mark.part(2)
 def test_pixels(target: str) -> None:
     conv = conv2d(1, 9, 9, 32, 32, 3, 3, pad=1, epilogue=("bias",))
     kernel = pipeliner.build(schedule_conv(conv, ConvTile(32, 32, 32)), target, **ASKED)
@@ -142,7 +143,7 @@ def test_hopper_takes_it_only_where_it_is_asked_for() -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("target", ["h100", "b200", "rtx5090"])
-@pytest.mark.part(3)
+@pytest.mark.deep("tests/verify/test_blackwell.py::test_nvcc_compiles_a_product_for_it")
 def test_nvcc_compiles_it_without_spills(target: str) -> None:
     kernel = product(Gemm(1024, 1024, 1024), GemmTile(64, 64, 64), target)
     assert kernel.arch == {"h100": "sm_90", "b200": "sm_100", "rtx5090": "sm_120"}[target]
