@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import pipeliner
 from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, versions_key, workload_key
 from pipeliner.report import report
-from pipeliner.schedules import Gemm, GemmTile
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.timeline import timeline
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 PROBE = (Path(__file__).parent / "probe.js").read_text()
@@ -27,10 +29,15 @@ QUIET = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--enable-logging=stderr", "--window-size=1600,900", "--virtual-time-budget=10000"),
 )
-WIDTHS = {"phone": 320, "half": 500, "desk": 1280, "names": 320}
+WIDTHS = {"phone": 320, "half": 500, "desk": 1280, "names": 320, "notebook": 500}
 """Of frames: Chromium's windows are no narrower than 500 pixels, its frames are."""
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+PAGES = {"names": "long", "notebook": "notebook"}
+
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="Chromium is missing"),
+    pytest.mark.slow,
+]
 
 
 def a_page(folder: Path) -> Path:
@@ -70,18 +77,30 @@ def a_page_of_long_names(folder: Path) -> Path:
     return folder / "long.html"
 
 
+def a_notebook(folder: Path) -> Path:
+    """What it has of a plan, a timeline, and a kernel that is shown twice; the page is its own."""
+    schedule = schedule_gemm(Gemm(256, 256, 256), GemmTile(64, 64, 32))
+    kernel = pipeliner.build(schedule, "a100", depth=3)
+    drawn = timeline(schedule, "a100", depth=3)
+    cells = (kernel.plan._repr_html_(), drawn._repr_svg_(), *[kernel._repr_html_()] * 2)
+    titles = "<h1>Mine</h1><h2>and</h2><h3>here</h3>"
+    head = '<!DOCTYPE html><html lang="en"><body style="background: #102030; color: white">'
+    (folder / "notebook.html").write_text(f"{head}{titles}{'<hr>'.join(cells)}</body></html>")
+    return folder / "notebook.html"
+
+
 @pytest.fixture(scope="module")
 def browsed(tmp_path_factory):
     """What the probe finds by frame, and what the console said; one start of the browser."""
     folder = tmp_path_factory.mktemp("browsed")
-    page, long = a_page(folder), a_page_of_long_names(folder)
-    for path in (page, long):
+    page, long, notebook = (make(folder) for make in (a_page, a_page_of_long_names, a_notebook))
+    for path in (page, long, notebook):
         text, removed = POLICY.subn("", path.read_text())
-        assert removed == 1
+        assert removed == (path != notebook)
         probed = text.replace("</body>", f"<script>{PROBE}</script></body>")
         (folder / f"probed_{path.name}").write_text(probed)
     frames = "".join(
-        f'<iframe name="{name}" src="probed_{"long" if name == "names" else "page"}.html" '
+        f'<iframe name="{name}" src="probed_{PAGES.get(name, "page")}.html" '
         f'width="{width}" height="800" frameborder="0"></iframe>'
         for name, width in WIDTHS.items()
     )
@@ -127,7 +146,7 @@ def test_tables_sort_by_their_headings(browsed):
 
 
 def test_what_is_pointed_at_or_focused_lights_its_lines_and_slots(browsed):
-    for name in ("half", "desk"):
+    for name in ("half", "desk", "notebook"):
         assert browsed[0][name]["hover"] == []
         assert browsed[0][name]["focus"] == []
         assert browsed[0][name]["left"] == []
