@@ -9,8 +9,9 @@
         scores = -inf where no key is, or the query does not see it
         before, largest = largest, max(largest, scores)
         scores = exp(scores - largest)
-        total = total * exp(before - largest) + sum(scores)
-        acc = acc * exp(before - largest)
+        factor = exp(before - largest)           # of each row
+        total = total * factor + sum(scores)
+        acc = acc * factor
         weights = scores in the type of V
         acc += weights * V_shared                # a plain matmul over a tile
       O[tile] = acc / total                      # guarded at ragged edges
@@ -139,6 +140,7 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                                 scores = T.sblock_alloc_buffer((m, n), "float32", scope="local")
                                 weights = T.sblock_alloc_buffer((m, n), kind, scope="local")
                                 before = T.sblock_alloc_buffer((m,), "float32", scope="local")
+                                factor = T.sblock_alloc_buffer((m,), "float32", scope="local")
                                 for j, d in T.grid(n, dim):
                                     with T.sblock("K_shared"):
                                         K_shared[j, d] = read(K, b, h // group, step * n + j, n, d)
@@ -174,18 +176,19 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                                             - largest[i] * T.float32(scale)
                                         )
                                 for i in range(m):
-                                    with T.sblock("total_scale"):
-                                        total[i] = total[i] * T.exp2(
+                                    with T.sblock("factor"):
+                                        factor[i] = T.exp2(
                                             (before[i] - largest[i]) * T.float32(scale)
                                         )
+                                for i in range(m):
+                                    with T.sblock("total_scale"):
+                                        total[i] = total[i] * factor[i]
                                 for i, j in T.grid(m, n):
                                     with T.sblock("total"):
                                         total[i] = total[i] + scores[i, j]
                                 for i, d in T.grid(m, dim):
                                     with T.sblock("acc_scale"):
-                                        acc[i, d] = acc[i, d] * T.exp2(
-                                            (before[i] - largest[i]) * T.float32(scale)
-                                        )
+                                        acc[i, d] = acc[i, d] * factor[i]
                                 for i, j in T.grid(m, n):
                                     with T.sblock("weights"):
                                         weights[i, j] = T.Cast(kind, scores[i, j])

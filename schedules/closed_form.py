@@ -189,6 +189,7 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
             loads=False,
         )
 
+    rows = m * element_bytes(what.accumulator)
     masked = [statement("mask")] if what.causal or what.keys % n else []
     every = [steps_of(what, tile, at) for at in range(-(-what.queries // m))]
     steps = round(sum(every) / len(every))
@@ -205,9 +206,10 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
             statement("before"),
             statement("largest", m * n, 1),
             statement("exp", m * n, 3, 1),
-            statement("total_scale", m, 3, 1),
+            statement("factor", m, 2, 1),
+            statement("total_scale", m, 1),
             statement("total", m * n, 1),
-            statement("acc_scale", m * dim, 3, 1),
+            statement("acc_scale", m * dim, 1),
             statement("weights"),
             acc,
         ),
@@ -216,10 +218,10 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
             (v.dst, "shared", n * dim * size),
             ("scores", "local", m * n * element_bytes(what.accumulator)),
             ("weights", "local", m * n * size),
-            ("before", "local", m * element_bytes(what.accumulator)),
+            ("before", "local", rows),
+            ("factor", "local", rows),
         ),
     )
-    rows = m * element_bytes(what.accumulator)
     return KernelInfo(
         name=what.name,
         grid=(what.batch, what.heads, len(every)),
