@@ -144,8 +144,7 @@ class _Consumer:
         steps += [at.advance() for at in places]
         ping_pong = self.kernel.ping_pong
         last: list[Stmt | None] = [] if ping_pong is None else [ping_pong.pass_on(loop.plan.name)]
-        if loop.late:
-            left = flight.all_done()
+        if left := flight.all_done():
             last.append(wgmma_wait(0, left[-1].op))
             if repeats:
                 given = seq(*self._released_by(loop, left))
