@@ -22,6 +22,7 @@ from ..ir.nodes import Buffer, Expr, Stmt, Var, buffer, const_int, i32, is_priva
 from ..ir.patterns import Nest, nests_of
 from .combined import solve, touched
 from .fragment import ElementIndex, Fragment
+from .lane_sums import in_parts
 
 
 def derive(stmt: Stmt, known: Mapping[Buffer, Fragment]) -> dict[Buffer, Fragment]:
@@ -33,7 +34,8 @@ def derive(stmt: Stmt, known: Mapping[Buffer, Fragment]) -> dict[Buffer, Fragmen
         made = {tile: one for nest in nests for tile, one in _beside(nest, found)}
         more = bool(made)
         found.update(made)
-    return {tile: one for tile, one in found.items() if tile not in known}
+    made = {tile: one for tile, one in found.items() if tile not in known}
+    return made | in_parts(nests, made)
 
 
 def _beside(nest: Nest, known: Mapping[Buffer, Fragment]) -> Iterator[tuple[Buffer, Fragment]]:
@@ -92,7 +94,8 @@ def _like(nest: Nest, base: Fragment, tile: Buffer) -> Fragment | None:
         return place
 
     registers = _registers(tile, math.prod(loops))
-    return Fragment(tile, registers, loops, 1, row, register, holder=rows.first)
+    lanes = rows.lanes if rows.whole else 1
+    return Fragment(tile, registers, loops, 1, row, register, holder=rows.first, lanes=lanes)
 
 
 def _registers(tile: Buffer, count: int) -> Buffer:

@@ -66,7 +66,8 @@ class Fragment:
     and B change places, so the tile's rows are the columns of a run. ``paired``: of each 16 rows of
     a warp a lane has two neighbouring ones, not two that differ by 8. ``rows``: how rows are
     shared out; None where lanes do not share them. ``holder``: of the threads that have the same
-    element, which one stores it elsewhere; None where each element has one thread.
+    element, which one stores it elsewhere; None where each element has one thread. ``lanes``: how
+    many neighbouring lanes have an element. ``in_parts``: each has a part of it, which is a sum.
     """
 
     tile: Buffer
@@ -82,6 +83,8 @@ class Fragment:
     paired: bool = False
     rows: RowShare | None = None
     holder: Expr | None = None
+    lanes: int = 1
+    in_parts: bool = False
 
     @property
     def dtype(self) -> str:

@@ -43,6 +43,7 @@ from ..threads.spread import is_contiguous, unproven_all
 from . import quads
 from .combined import Combined
 from .fragment import ElementIndex, Fragment, Quad, unrolled_over
+from .lane_sums import added_up
 from .row_reductions import reduce_rows, reduces_rows
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
@@ -54,6 +55,13 @@ def rewrite(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
 
     Raises LoweringError if it cannot run on the elements where they are.
     """
+    sums, fragments, buffers = added_up(nest, fragments)
+    made = _rewritten(nest, fragments, analyzer)
+    return block("sums", seq(*sums, made), buffers) if sums else made
+
+
+def _rewritten(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
+    """Return ``nest`` on ``fragments``, none of whose elements it reads in parts."""
     if reduces_rows(nest, fragments):
         return reduce_rows(nest, fragments, analyzer)
     tiles = Combined.of(nest, fragments, analyzer)

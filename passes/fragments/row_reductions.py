@@ -99,14 +99,23 @@ def _reduced(
 
     mine = seq(*[combined(_value(found, tiles, position, v, analyzer)) for v in range(part.run)])
     steps = [1 << n for n in range(rows.lanes.bit_length() - 1)]
-    result = own.write(outer, 0, [found.combine(own.read(outer, i32(0)), now)])
+    before = own.read(outer, i32(0))
+    # A maximum of itself, or a part of a sum, is what it was: all lanes may begin with it.
+    begins = own.in_parts or _is_idempotent(found)
+    if own.in_parts:
+        steps = []
+    result = own.write(outer, 0, [now if begins else found.combine(before, now)])
     body = seq(
-        tirx.BufferStore(partial, found.identity, [i32(0)]),
+        tirx.BufferStore(partial, before if begins else found.identity, [i32(0)]),
         unrolled_over(dict(zip(inner, part.loops[rows.loops :])), mine),
         *[combined(of_lane_xor(now, step)) for step in steps],
         result,
     )
     return unrolled_over(dict(zip(outer, part.loops)), block("row", body, [partial]))
+
+
+def _is_idempotent(found: ReductionNest) -> bool:
+    return isinstance(found.nest.store.value, (tirx.Max, tirx.Min))
 
 
 def _value(

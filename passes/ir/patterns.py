@@ -333,7 +333,7 @@ def _accumulated_product(store: Any) -> tuple[Any, Any] | None:
         (store.value.a, store.value.b),
         (store.value.b, store.value.a),
     ):
-        if not isinstance(product, tirx.Mul) or not _is_load_of(old, store):
+        if not isinstance(product, tirx.Mul) or not is_element_of(old, store):
             continue
         a, b = strip_cast(product.a), strip_cast(product.b)
         if isinstance(a, TensorLoad) and isinstance(b, TensorLoad):
@@ -341,7 +341,8 @@ def _accumulated_product(store: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _is_load_of(expr: Expr, store: Any) -> bool:
+def is_element_of(expr: Expr, store: Any) -> bool:
+    """Whether ``expr`` loads the element that ``store`` stores."""
     return (
         isinstance(expr, TensorLoad)
         and expr.source.same_as(store.buffer)

@@ -29,9 +29,11 @@ from ..copy.layouts import ColumnBlocks
 from ..dependence.independence import shareable
 from ..fragments.combined import Combined
 from ..fragments.fragment import Fragment
+from ..fragments.lane_sums import added_up
+from ..fragments.masks import changes_something
 from ..fragments.nests import rewrite
 from ..ir.moved import MovedTo, Mover
-from ..ir.nodes import Buffer, Stmt, seq, walk
+from ..ir.nodes import Buffer, Stmt, block, seq, walk
 from ..ir.patterns import Nest, as_copy
 from ..recognise.tile_stores import added, adds, box_of
 from ..threads.reductions import split_reduction, why_alone
@@ -73,7 +75,9 @@ def _shared_out(
     if fragments and stores:
         return _staged(nest, stores[0], fragments, scope)
     if fragments:
-        return place(_on_fragments(nest, fragments, scope), scope)
+        made = place(_on_fragments(nest, fragments, scope), scope)
+        cut = changes_something(nest)
+        return made if cut is None else tirx.IfThenElse(cut, made, None)
     copy = as_copy(nest)
     width = None if copy is None else copy_width(copy, plan)
     made = _split_over_threads(nest, scope)
@@ -141,6 +145,7 @@ def _staged(nest: Nest, plan: StorePlan, fragments: Sequence[Fragment], scope: S
     """Return a nest that stores accumulators, or what it computes of them, staged."""
     if plan.partial_sums and not adds(nest):
         raise LoweringError("store.adds_nothing", store=plan.op, buffer=plan.dst)
+    sums, fragments, buffers = added_up(nest, fragments)
     tiles = Combined.of(added(nest), fragments, scope.threads.analyzer)
     box = box_of(nest, scope.accumulators[tiles.fragment.tile], scope.threads.analyzer)
     if isinstance(box, Reason):
@@ -148,7 +153,8 @@ def _staged(nest: Nest, plan: StorePlan, fragments: Sequence[Fragment], scope: S
     staged = Staged.of(tiles, box, plan, scope.threads)
     scope.stages.append(staged.stage)
     scope.maps.append(staged.tensor)
-    return staged.stmt(repeats=scope.repeats)
+    made = staged.stmt(repeats=scope.repeats)
+    return block("sums", seq(*sums, made), buffers) if sums else made
 
 
 def place(stmt: Stmt, scope: Scope) -> Stmt:

@@ -19,6 +19,7 @@ from tvm import tirx
 from ...diagnostics import Reason, Why
 from ...plan import KernelPlan
 from ..fragments.fragment import Fragment
+from ..fragments.lane_sums import alone
 from ..fragments.nests import rewrite
 from ..ir.moved import MovedTo, Mover
 from ..ir.nodes import (
@@ -102,6 +103,7 @@ def through_shared(
         if nest.store.buffer.same_as(part.tile):
             back = _moved(nest, part.tile, copies[part.tile])
             made.append(rewrite(back, [part], threads.analyzer))
+            made += alone(part)
     return seq(*made), list(copies.values())
 
 

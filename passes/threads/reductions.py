@@ -22,15 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
 
 from ...diagnostics import Reason
 from ...machine import WARP
 from ..dependence.independence import shareable
-from ..ir.nodes import Buffer, Expr, TensorLoad, Var, buffer, const_int, i32, substitute, uses
-from ..ir.patterns import Nest
+from ..ir.nodes import Buffer, Expr, Var, buffer, const_int, i32, substitute, uses
+from ..ir.patterns import Nest, is_element_of
 
 ROUNDS: Final = 2
 """Least iterations of a partial sum: fewer are not worth a step of the tree."""
@@ -137,17 +136,9 @@ def _combination(store: Any) -> tuple[_Combined, Expr, Expr] | None:
         return None
     combine, identity = kinds[type(value)]
     for old, new in ((value.a, value.b), (value.b, value.a)):
-        if _is_own(old, store):
+        if is_element_of(old, store):
             return combine, identity(), new
     return None
-
-
-def _is_own(expr: Expr, store: Any) -> bool:
-    return (
-        isinstance(expr, TensorLoad)
-        and expr.source.same_as(store.buffer)
-        and tvm_ffi.structural_equal(list(expr.indices), list(store.indices))
-    )
 
 
 def _is_inside(found: ReductionNest, analyzer: Any) -> bool:

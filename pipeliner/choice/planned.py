@@ -21,9 +21,9 @@ from ..machine import Machine
 from ..mechanisms.launch import plan_launch
 from ..mechanisms.roles import plan_roles
 from ..mechanisms.table import moved_by
-from ..plan import CopyPlan, KernelPlan, LoopPlan, SmemPlan
+from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..plan.request import Request
-from ..values.facts import KernelInfo
+from ..values.facts import KernelInfo, StatementInfo
 from .alone import left_alone, unpipelined
 from .elementwise import elementwise_us, plan_elementwise
 from .epilogues import is_asynchronous, named
@@ -98,7 +98,7 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKern
         loops=tuple(loops),
         copies=tuple(copies),
         elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
-        matmuls=matmuls
+        matmuls=in_flight_by_role(info, matmuls, request)
         if roles
         else tuple(replace(plan, in_flight=in_flight.get(plan.op, 0)) for plan in matmuls),
         stores=mapped.stores,
@@ -111,6 +111,26 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKern
         reasons=(*reasons, *(summary(prediction, machine) for prediction in predicted)),
     )
     return PlannedKernel(kernel, mapped.loops)
+
+
+def in_flight_by_role(
+    info: KernelInfo, matmuls: tuple[MatmulPlan, ...], request: Request
+) -> tuple[MatmulPlan, ...]:
+    """``matmuls`` of consumers, none of which is in flight when a step ends where that is asked.
+
+    Nor where a step computes with the sums, in a loop whose trip count is no constant: ptxas then
+    waits behind every wgmma (C7515, nvcc 13.0).
+    """
+    plans: list[MatmulPlan] = []
+    for plan in matmuls:
+        loop = next((one for one in info.loops if any(op.op == plan.op for op in one.ops)), None)
+        computed = loop is not None and any(isinstance(op, StatementInfo) for op in loop.ops)
+        at_once = computed and loop is not None and loop.trip is None
+        if request.in_flight == 0 or (request.in_flight == "auto" and at_once):
+            plans.append(replace(plan, in_flight=0))
+        else:
+            plans.append(plan)
+    return tuple(plans)
 
 
 def with_ops(plan: KernelPlan, info: KernelInfo, machine: Machine) -> KernelPlan:

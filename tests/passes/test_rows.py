@@ -1,0 +1,80 @@
+"""Arithmetic on rows of sums: in registers, by the threads that have them, on every instruction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pipeliner
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.plan import KernelPlan
+
+from ..refusals import gives
+from .row_kernels import STEP, row_statistics, scaled_steps
+
+TARGETS = {"h100": ["consumer", "producer"], "a100": []}
+M, N, K, TILE = 128, 128, 4 * STEP, 64
+
+
+def operands(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A and B, small enough that exponentials of products are finite."""
+    rng = np.random.default_rng(seed)
+    return tuple(rng.normal(size=(rows, K)).astype("float16") / 4 for rows in (M, N))
+
+
+def stays_in_registers(plan: KernelPlan) -> bool:
+    left = ("mapped.through_shared", "mapped.shared")
+    return not any(gives(reason, code) for reason in plan.reasons for code in left)
+
+
+def checked(kernel: Kernel, target: str) -> Kernel:
+    assert [role.name for role in kernel.plan.roles] == TARGETS[target]
+    assert stays_in_registers(kernel.plan)
+    return kernel
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_scale_for_each_row_and_step(target: str) -> None:
+    kernel = checked(pipeliner.build(scaled_steps(M, N, K, TILE), target), target)
+    a, b = operands(3)
+    scales = np.random.default_rng(4).uniform(0.5, 2, (K // STEP, M)).astype("float32")
+    out = np.full((M, N), np.nan, "float32")
+    done = kernel.emulate(a, b, scales, out)
+    assert not done.hazards
+    parts = a.astype("float64").reshape(M, -1, STEP)
+    others = b.astype("float64").reshape(N, -1, STEP)
+    exact = np.einsum("msk,nsk,sm->mn", parts, others, scales.astype("float64"))
+    assert np.abs(done.outputs["C"] - exact).max() < 1e-4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_maximum_and_a_sum_of_each_row(target: str) -> None:
+    kernel = checked(pipeliner.build(row_statistics(M, N, K, TILE), target), target)
+    a, b = operands(5)
+    product = a.astype("float64") @ b.astype("float64").T
+    tiles = product.reshape(M, N // TILE, TILE)
+    most = tiles.max(axis=2)
+    blank = [np.full(shape, np.nan, "float32") for shape in 2 * [(N // TILE, M)]]
+    done = kernel.emulate(a, b, np.full((M, N), np.nan, "float16"), *blank)
+    assert not done.hazards
+    assert np.abs(done.outputs["Most"] - most.T).max() < 1e-4
+    exact = np.exp(tiles - most[..., None]).sum(axis=2).T
+    assert np.abs(done.outputs["Sum"] - exact).max() < 1e-3
+    assert np.abs(done.outputs["C"] - product).max() < 2e-2
+
+
+@pytest.mark.deep("test_several_matmuls.py::test_every_order_of_threads_and_landings_gives_the_same")
+@pytest.mark.parametrize("kernel", [scaled_steps, row_statistics])
+def test_all_orders_of_threads_and_landings_agree(kernel: object) -> None:
+    assert callable(kernel)
+    verdict = pipeliner.verify(kernel(M, N, K, TILE), target="h100")
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.nvcc
+@pytest.mark.deep("test_several_matmuls.py::test_a_step_of_head_128_takes_few_instructions")
+@pytest.mark.parametrize("kernel", [scaled_steps, row_statistics])
+def test_nothing_spills_and_no_wgmma_waits_for_another(kernel: object) -> None:
+    assert callable(kernel)
+    used = pipeliner.build(kernel(512, 512, 512), "h200").resources
+    assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
