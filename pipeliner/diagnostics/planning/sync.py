@@ -32,7 +32,7 @@ SENTENCES: Final = {
     "role.kernel": "cannot specialise the kernel by warps: {why}",
     "role.loop": "cannot specialise loop '{loop}' by warps: {why}",
     "role.outside": "'{buffer}' is shared memory outside the rings that mbarriers order",
-    "role.use": "'{op}' uses '{buffer}' otherwise than by wgmma",
+    "role.use": "'{op}' uses '{buffer}' otherwise than as an operand of its matmul",
     "role.no_copies": "nothing is left to copy",
     "role.lacks_loop": "it lacks a loop of its plan",
     "role.no_mbarriers": "it has no pair of mbarriers",
