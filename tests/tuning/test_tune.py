@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import signal
@@ -269,6 +270,21 @@ def test_without_a_record_the_models_choice_is_built_and_says_so(db, monkeypatch
     monkeypatch.setenv("PIPELINER_DB", str(db.with_name("later.sqlite")))
     early = pipeliner.build(SPEC, "h100").plan
     assert early.reasons[0] == Reason("recorded.no_file", file="later.sqlite")
+
+
+def test_what_adds_in_no_order_is_not_taken_from_records(db):
+    """Others may have measured it, where it was asked for."""
+    found, *_ = search(db, trials=1)
+    (record,) = kept(db)
+    request = dataclasses.replace(found.candidate.request, reduction="atomic")
+    faster = dataclasses.replace(found.candidate, request=request).to_json()
+    samples = tuple(us / 2 for us in record.samples)
+    with Records(db) as records:
+        records.add(dataclasses.replace(record, candidate=faster, samples=samples, us=0.0))
+    plan = pipeliner.build(SPEC, "h100", db=db).plan
+    assert the("recorded.tuned", plan.reasons[:1])["us"] == record.us
+    again, *_ = search(db, trials=1)
+    assert again.best == record
 
 
 def test_a_record_of_other_versions_is_not_used(db):
