@@ -298,7 +298,8 @@ def _write_png(chart: Chart, path: Path) -> None:
         if bars:
             each = 0.8 / len(chart.series)
             places = [x + each * (at - (len(chart.series) - 1) / 2) for x in xs]
-            axes.barh(places, ys, each, color=colour, label=series.name)
+            drawn = axes.barh(places, ys, each, color=colour, label=series.name)
+            axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize=8)
         else:
             style = "-o" if chart.kind == "lines" else "o"
             axes.plot(xs, ys, style, color=colour, markersize=4, label=series.name)

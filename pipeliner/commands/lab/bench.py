@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Final
 
 from ... import knobs
@@ -11,7 +10,7 @@ from ...diagnostics import Reason
 from ...diagnostics.formatting import nearest
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
-from ..shared.usage import EXIT_INTERRUPTED
+from ..shared.usage import EXIT_INTERRUPTED, check_least
 
 if TYPE_CHECKING:
     from ...bench import Problem, Report
@@ -85,10 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 where something failed or a floor was missed, 130 when interrupted."""
-    if args.rounds < FEWEST_ROUNDS:
-        raise WorkloadError("option.least", option="rounds", least=FEWEST_ROUNDS, value=args.rounds)
-    if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    check_least(args, rounds=FEWEST_ROUNDS, jobs=1)
     with console.progress("loading TVM"):
         from ... import bench
 
@@ -110,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         rounds=args.rounds,
         jobs=args.jobs,
         db=db,
-        say=_say,
+        say=console.say,
     )
     if args.workload == SPINE and not args.only and not report.interrupted:
         with console.progress("timing the passes"):
@@ -119,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         report.claims = bench.gated_claims(report)
     _show(report, args, db)
     if db is not None:
-        _say(f"recorded in {db}: pipeliner report --db {db} draws it")
+        console.say(f"recorded in {db}: pipeliner report --db {db} draws it")
     if report.interrupted:
         return EXIT_INTERRUPTED
     return int(_failed(report))
@@ -152,7 +148,7 @@ def _show(report: Report, args: argparse.Namespace, db: str | None) -> None:
         print_report(report)
     if args.chart:
         bench.draw(report, args.chart)
-        _say(args.chart)
+        console.say(args.chart)
 
 
 def _problems(args: argparse.Namespace) -> list[Problem]:
@@ -253,7 +249,3 @@ def _failed(report: Report) -> bool:
 
     ours = [result for result in report.results if result.contender.startswith(OURS)]
     return any(result.failure for result in ours) or any(not claim.met for claim in report.claims)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

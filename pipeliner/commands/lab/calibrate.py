@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import ToolError, WorkloadError
 from ..shared import console
-from ..shared.usage import EXIT_INTERRUPTED
+from ..shared.usage import EXIT_INTERRUPTED, check_least
 
 if TYPE_CHECKING:
     from ...calibrate import Calibration
@@ -40,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
     if out.suffix != ".json":
         raise WorkloadError("option.json_file", option="out", value=args.out)
-    if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    check_least(args, jobs=1)
     if not out.resolve().parent.is_dir():
         raise WorkloadError("file.no_folder", path=args.out, folder=str(out.parent))
     with console.progress("loading TVM"):
@@ -54,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     target = cuda_target()
     base = _as_it_is(torch, machine_for(target))
     workers = args.jobs or workers_for(cores())
-    found = calibrate(torch, base, accelerated(target), workers, _say)
+    found = calibrate(torch, base, accelerated(target), workers, console.say)
     if not found.measured:
         raise ToolError("command.calibrate")
     conditions = current_conditions()
@@ -107,7 +105,3 @@ def _published(base: Machine, name: str) -> str:
     """What the described machine has for a field of that name."""
     value = getattr(base, name, None)
     return "" if value is None else f"{value:,.5g}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

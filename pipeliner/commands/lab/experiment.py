@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import knobs
-from ...errors import WorkloadError
 from ..shared import console, workload
-from ..shared.usage import EXIT_INTERRUPTED
+from ..shared.usage import EXIT_INTERRUPTED, check_least
 from .tune import DB
 
 if TYPE_CHECKING:
@@ -83,8 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing; 130 when interrupted."""
-    if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    check_least(args, jobs=1)
     with console.progress("loading TVM"):
         from ...experiments import read_experiment, run_experiment
     experiment = read_experiment(args.file)
@@ -96,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         db=args.db or knobs.records() or DB,
         jobs=args.jobs,
         retry=args.retry,
-        say=lambda text: print(text, file=sys.stderr, flush=True),
+        say=console.say,
     )
     if args.json:
         console.print_json(**as_dict(experiment, outcome))

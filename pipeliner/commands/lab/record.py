@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import WorkloadError
 from ..shared import console
+from ..shared.usage import check_least
 
 if TYPE_CHECKING:
     from ...logs.recorder import Job
@@ -54,10 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; 1 where time ran out before all was done."""
-    if args.limit < 1:
-        raise WorkloadError("option.least", option="limit", least=1, value=args.limit)
-    if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    check_least(args, limit=1, jobs=1)
     return _list(args) if args.list else _measure(args)
 
 
@@ -91,11 +88,13 @@ def _measure(args: argparse.Namespace) -> int:
     with contextlib.closing(compiler), GpuMeasurer() as timer:
         compiler.start()
         jobs = _jobs(args, target)  # while processes start
-        _say(f"{sum(len(job.candidates) for job in jobs)} candidates of {len(jobs)} workloads")
+        console.say(
+            f"{sum(len(job.candidates) for job in jobs)} candidates of {len(jobs)} workloads"
+        )
         log, conditions = Path(args.log), current_conditions()
-        done = record(jobs, compiler, timer, log, args.seconds, _say, conditions)
+        done = record(jobs, compiler, timer, log, args.seconds, console.say, conditions)
     if not done:
-        _say("not all was timed: the same command goes on from here")
+        console.say("not all was timed: the same command goes on from here")
     return int(not done)
 
 
@@ -118,7 +117,3 @@ def _jobs(args: argparse.Namespace, target: object) -> list[Job]:
             "command.record_only", names=tuple(dict.fromkeys(known)), value=unknown[0]
         )
     return found
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

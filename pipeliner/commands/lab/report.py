@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Final
 
 from ... import knobs
 from ...errors import WorkloadError
 from ..shared import console
+from ..shared.usage import check_least
 from .tune import DB
 
 HELP: Final = "make one self-contained HTML page of what was tuned and measured"
@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the page; the names of the files on stdout."""
     if args.png and args.plots is None:
         raise WorkloadError("option.png")
-    if args.kernels < 0:
-        raise WorkloadError("option.least", option="kernels", least=0, value=args.kernels)
+    check_least(args, kernels=0)
     if args.log is None and args.target is not None:
         raise WorkloadError("option.log_target")
     if args.log is not None and args.db is not None:
@@ -81,5 +80,5 @@ def run(args: argparse.Namespace) -> int:
             log=target if args.log is not None and not is_store(Path(source)) else "",
         )
     print("\n".join(map(str, written)))
-    print("1 file" if len(written) == 1 else f"{len(written)} files", file=sys.stderr)
+    console.say("1 file" if len(written) == 1 else f"{len(written)} files")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +10,7 @@ from ... import knobs
 from ...diagnostics import Reason
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
-from ..shared.usage import EXIT_INTERRUPTED
+from ..shared.usage import EXIT_INTERRUPTED, check_least
 
 if TYPE_CHECKING:
     from ...measuring import Measurer
@@ -140,7 +139,7 @@ def _of_settings(subject: TuningSubject) -> dict[str, Any]:
 
 def say(progress: Progress) -> None:
     """One line on stderr: what the last trial took, the best so far, the rate, the time left."""
-    print(progress_line(progress), file=sys.stderr, flush=True)
+    console.say(progress_line(progress))
 
 
 def progress_line(progress: Progress) -> str:
@@ -238,10 +237,7 @@ def _check(args: argparse.Namespace) -> None:
     for name in _CHOSEN:
         if getattr(args, name) is not None:
             raise WorkloadError("option.searched", option=name)
-    if args.trials < 1:
-        raise WorkloadError("option.least", option="trials", least=1, value=args.trials)
-    if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    check_least(args, trials=1, jobs=1)
     if args.seconds is not None and not args.seconds > 0:
         raise WorkloadError("option.positive", option="seconds", value=args.seconds)
     if args.tracker is None and args.key is not None:

@@ -16,6 +16,11 @@ from ...diagnostics import Reason
 JSON_VERSION = 2
 
 
+def say(text: str) -> None:
+    """What goes on, on stderr at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def print_json(**data: Any) -> None:
     """One JSON object on stdout; ``version`` changes when a field changes its meaning.
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 from ...diagnostics import Reason
 from ...diagnostics.formatting import nearest, sentence
+from ...errors import WorkloadError
 from ...values.released import option
 from .console import print_error
 
@@ -102,6 +103,14 @@ class RenamedOption(argparse.Action):
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """``; did you mean 'right'?`` where one of ``known`` is near, else nothing."""
     return sentence("{name:near}", {"name": nearest(wrong, known)})
+
+
+def check_least(args: argparse.Namespace, **least: int) -> None:
+    """WorkloadError where an option that is given is less than it may be."""
+    for name, low in least.items():
+        value = getattr(args, name)
+        if value is not None and value < low:
+            raise WorkloadError("option.least", option=name, least=low, value=value)
 
 
 def at_least(least: int) -> Callable[[str], int]:
