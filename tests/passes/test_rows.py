@@ -63,7 +63,9 @@ def test_a_maximum_and_a_sum_of_each_row(target: str) -> None:
     assert np.abs(done.outputs["C"] - product).max() < 2e-2
 
 
-@pytest.mark.deep("test_several_matmuls.py::test_every_order_of_threads_and_landings_gives_the_same")
+@pytest.mark.deep(
+    "test_several_matmuls.py::test_every_order_of_threads_and_landings_gives_the_same"
+)
 @pytest.mark.parametrize("kernel", [scaled_steps, row_statistics])
 def test_all_orders_of_threads_and_landings_agree(kernel: object) -> None:
     assert callable(kernel)
