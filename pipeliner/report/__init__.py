@@ -45,7 +45,7 @@ def report(
 
     Of each machine, the records of the newest versions are shown; the page says what is not, such
     as records of a later version that cannot be read. ``plots``: a folder for every chart as SVG
-    and CSV, with ``png`` as PNG too. ``kernels``: how many of the chosen kernels of a machine are
+    and CSV, with ``png`` as PNG too. ``kernels``: how many of the fastest kernels of a machine are
     made again, to be read. ``machine``: the file of a GPU that is not described here, or of one
     that was calibrated. WorkloadError: there is nothing to show, or no place for it. ToolError:
     matplotlib is missing for PNG.

@@ -46,14 +46,20 @@ def _facts(
     below = [element("br"), _dim(conditions)] if conditions else []
     yield "Measured", [f"{tried}{missing}", *below]
     for name, spread in found.peers.items():
-        yield f"Best against {name}", _one(spread.best, "{:.2f}x", named)
-        yield f"Worst against {name}", _one(spread.worst, "{:.2f}x", named)
+        if spread.count > 1:
+            yield f"Best against {name}", _one(spread.best, "{:.2f}x", named)
+        worst = "Worst against" if spread.count > 1 else "Against"
+        yield f"{worst} {name}", _one(spread.worst, "{:.2f}x", named)
     if found.roofline is not None:
-        yield "Nearest to the roofline", _one(found.roofline.best, "{:.0%}", named)
-        yield "Farthest from the roofline", _one(found.roofline.worst, "{:.0%}", named)
+        if found.roofline.count > 1:
+            yield "Nearest to the roofline", _one(found.roofline.best, "{:.0%}", named)
+        worst = "Farthest from the roofline" if found.roofline.count > 1 else "Of the roofline"
+        yield worst, _one(found.roofline.worst, "{:.0%}", named)
     if found.regret is not None:
         row, speed = found.regret.worst
-        said = f" of the best measured speed (geometric mean), {speed:.1%} at worst: "
+        alone = found.regret.count == 1
+        at_worst = "" if alone else f" (geometric mean), {speed:.1%} at worst"
+        said = f" of the best measured speed{at_worst}: "
         yield "The model's first choice", [_strong(f"{found.regret.mean:.1%}"), said, named(row)]
     if found.predictions:
         said = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..records import Record
 from ..records.candidate import Candidate, describe
 from ..schedules.workloads import Spec
 from ..targets import accelerated, cuda_target
-from ..timeline import Timeline, svg, timeline_from
+from ..timeline import svg, timeline_from
 from .rows import Row
 
 
@@ -41,10 +41,8 @@ def view_of(spec: Spec, record: Record, machine: str, prefix: str) -> KernelView
         function = candidate.function(spec)
         kernel = build_with(function, target, candidate.request)
         lines = cuda_lines(kernel.lowered)  # nothing is compiled
-        drawn = _timeline(function, kernel.function, target)
-        shown = linked(
-            kernel.plan, lines.source, lines.origins(), lambda links: _drawing(drawn, links, prefix)
-        )
+        drawing = _drawing(function, kernel.function, target, prefix)
+        shown = linked(kernel.plan, lines.source, lines.origins(), drawing)
     except PipelinerError as err:  # as of another version
         return KernelView(resources=record.resources, missing=str(err))
     return KernelView(shown, record.resources)
@@ -63,16 +61,12 @@ def kernel_section(row: Row, record: Record, view: KernelView, anchor: str) -> H
     return fold(title, joined(about), Html(view.shown), id=anchor, class_="kernel")
 
 
-def _timeline(function: Any, pipelined: Any, target: Any) -> Timeline | None:
-    """None where no loop is pipelined: the plan says why."""
+def _drawing(function: Any, pipelined: Any, target: Any, prefix: str) -> Callable[[Links], Html]:
+    """What draws the timeline, or says why there is none, as where no loop is pipelined."""
     try:
-        return timeline_from(function, pipelined, target)
-    except PipelinerError:
-        return None
-
-
-def _drawing(drawn: Timeline | None, links: Links, prefix: str) -> Html:
-    if drawn is None:
-        return Html("")
-    picture = wide(f"timeline of {drawn.kernel}", Html(svg(drawn, links=links, prefix=prefix)))
-    return joined((element("h4", "Timeline, in model time"), picture))
+        drawn = timeline_from(function, pipelined, target)
+    except PipelinerError as err:
+        why = element("p", f"No timeline: {err}", class_="dim")
+        return lambda links: why
+    title, name = element("h4", "Timeline, in model time"), f"timeline of {drawn.kernel}"
+    return lambda links: joined((title, wide(name, Html(svg(drawn, links=links, prefix=prefix)))))

@@ -21,7 +21,8 @@ from pipeliner.records.candidate import Candidate, machine_key, versions_key, wo
 from pipeliner.records.functions import Knobs, function_workload, name_of
 from pipeliner.records.log import SHIPPED
 from pipeliner.report import report
-from pipeliner.report.headline import headline
+from pipeliner.report.headline import facts, headline
+from pipeliner.report.kernels import view_of
 from pipeliner.report.rows import Row, bytes_of, peak_flops
 from pipeliner.report.summary import notable, summary_of
 from pipeliner.schedules import Gemm, GemmTile, conv2d
@@ -228,6 +229,13 @@ def test_what_records_come_to():
     assert headline(found) == (
         "1.00 times as fast as cuBLAS over 2 workloads (geometric mean; 0.50 at worst, 2.00 at best)"
     )
+    said = facts(found, "a GPU", lambda row: row.label)
+    assert "<dt>Worst against cuBLAS</dt><dd><strong>0.50x</strong> n 512</dd>" in said
+    assert "<strong>89.4%</strong> of the best measured speed (geometric mean), 80.0% at" in said
+    one = facts(summary_of([bad]), "a GPU", lambda row: row.label)
+    assert "<dt>Against cuBLAS</dt><dd><strong>0.50x</strong> n 512</dd>" in one
+    assert "est against" not in one
+    assert "at worst" not in one
     alone = summary_of([row({"a": (4.0, 0.0)})])
     assert (alone.choices, alone.regret, alone.predictions, alone.peers) == ((), None, 0, {})
     assert "of the roofline (geometric mean)" in headline(alone)
@@ -360,6 +368,16 @@ def test_experiments_of_like_names_have_files_of_their_own(mixed, tmp_path):
     assert len(set(written)) == len(written)
     names = {path.name for path in written if path.suffix == ".svg"}
     assert names == {"speed.svg", "experiment_a_b.svg", "experiment_a_b_2.svg"}
+
+
+def test_why_a_kernel_has_no_timeline_is_said():
+    """Of one whose loop is too short to be pipelined."""
+    spec = Gemm(128, 128, 64)
+    candidate = Candidate(GemmTile(128, 128, 64), Request(instruction="mma"))
+    view = view_of(spec, made(spec, candidate, 5.0), "h100", "a")
+    assert "No timeline: cannot draw" in view.shown
+    assert "<svg" not in view.shown
+    assert "__global__" in view.shown
 
 
 def test_many_failures_are_counted_rather_than_listed(tmp_path):
