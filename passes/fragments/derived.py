@@ -22,7 +22,7 @@ from ..ir.nodes import Buffer, Expr, Stmt, Var, buffer, const_int, i32, is_priva
 from ..ir.patterns import Nest, nests_of
 from .combined import solve, touched
 from .fragment import ElementIndex, Fragment
-from .lane_sums import in_parts
+from .lane_sums import by_lane
 
 
 def derive(stmt: Stmt, known: Mapping[Buffer, Fragment]) -> dict[Buffer, Fragment]:
@@ -35,7 +35,7 @@ def derive(stmt: Stmt, known: Mapping[Buffer, Fragment]) -> dict[Buffer, Fragmen
         more = bool(made)
         found.update(made)
     made = {tile: one for tile, one in found.items() if tile not in known}
-    return made | in_parts(nests, made)
+    return made | by_lane(nests, made)
 
 
 def _beside(nest: Nest, known: Mapping[Buffer, Fragment]) -> Iterator[tuple[Buffer, Fragment]]:

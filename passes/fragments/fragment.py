@@ -67,7 +67,7 @@ class Fragment:
     a warp a lane has two neighbouring ones, not two that differ by 8. ``rows``: how rows are
     shared out; None where lanes do not share them. ``holder``: of the threads that have the same
     element, which one stores it elsewhere; None where each element has one thread. ``lanes``: how
-    many neighbouring lanes have an element. ``in_parts``: each has a part of it, which is a sum.
+    many neighbouring lanes have an element. ``by_lane``: each has a partial sum of it.
     """
 
     tile: Buffer
@@ -84,7 +84,7 @@ class Fragment:
     rows: RowShare | None = None
     holder: Expr | None = None
     lanes: int = 1
-    in_parts: bool = False
+    by_lane: bool = False
 
     @property
     def dtype(self) -> str:

@@ -1,11 +1,11 @@
-"""Keep the sum of a row in parts, one in each lane that shares the row, until it is used.
+"""Keep the sum of a row as partial sums, one in each lane that shares the row, until it is used.
 
     for i, j: l[i] = l[i] + P[i, j]        each lane adds what it has of the row
-    for i: l[i] = l[i] * f[i]              each lane scales its part
-    for i: L[i] = T.log(l[i])              here the lanes add up their parts
+    for i: l[i] = l[i] * f[i]              each lane scales its partial sum
+    for i: L[i] = T.log(l[i])              here the lanes add up their partial sums
 
-A sum that a loop adds to in every step needs no exchange in any of them. A part of zero is zero,
-and a factor that all lanes of the row have scales the parts as it scales the sum.
+A sum that a loop adds to in every step needs no exchange in any of them. Zeros add up to zero, and
+a factor that all lanes of the row have scales their partial sums as it scales the sum.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from .fragment import Fragment, unrolled_over
 from .quads import of_lane_xor
 
 
-def in_parts(nests: Iterable[Nest], found: Mapping[Buffer, Fragment]) -> dict[Buffer, Fragment]:
-    """Return those of ``found``, one element a row, that may be sums in parts, marked so."""
+def by_lane(nests: Iterable[Nest], found: Mapping[Buffer, Fragment]) -> dict[Buffer, Fragment]:
+    """Return those of ``found``, one element a row, that may be partial sums by lane, marked so."""
     stored: dict[Buffer, list[Nest]] = {}
     for nest in nests:
         stored.setdefault(nest.store.buffer, []).append(nest)
     return {
-        tile: replace(part, in_parts=True)
+        tile: replace(part, by_lane=True)
         for tile, part in found.items()
-        if part.lanes > 1 and _may_be_in_parts(stored.get(tile, []), part.tile)
+        if part.lanes > 1 and _may_be_by_lane(stored.get(tile, []), part.tile)
     }
 
 
-def _may_be_in_parts(nests: Sequence[Nest], tile: Buffer) -> bool:
-    """Whether each of ``nests``, all that store into ``tile``, leaves parts what they are."""
+def _may_be_by_lane(nests: Sequence[Nest], tile: Buffer) -> bool:
+    """Whether each of ``nests``, all that store into ``tile``, may run on partial sums."""
     if not str(tile.dtype).startswith("float"):
         return False
-    return any(adds_up(nest) for nest in nests) and all(keeps_parts(nest) for nest in nests)
+    return any(adds_up(nest) for nest in nests) and all(keeps_partial_sums(nest) for nest in nests)
 
 
 def adds_up(nest: Nest) -> bool:
@@ -47,8 +47,8 @@ def adds_up(nest: Nest) -> bool:
     return found is not None and type(nest.store.value) is tirx.Add
 
 
-def keeps_parts(nest: Nest) -> bool:
-    """Whether ``nest`` may run on the parts that lanes have of the sums that it stores."""
+def keeps_partial_sums(nest: Nest) -> bool:
+    """Whether ``nest`` may run on the partial sums that lanes have of what it stores."""
     store = nest.store
     if is_zero(store.value) or adds_up(nest):
         return True
@@ -63,9 +63,9 @@ def keeps_parts(nest: Nest) -> bool:
 def added_up(
     nest: Nest, fragments: Sequence[Fragment]
 ) -> tuple[list[Stmt], list[Fragment], list[Buffer]]:
-    """Return what adds up the parts of the sums that ``nest`` reads, and where they are then.
+    """Return what adds up the partial sums that ``nest`` reads, and where the sums are then.
 
-    Without sums in parts, and for a nest that may run on parts, ``fragments`` are as they were. The
+    Without partial sums, and for a nest that may run on them, ``fragments`` are as they were. The
     buffers are the registers of the sums.
     """
     stmts: list[Stmt] = []
@@ -73,12 +73,12 @@ def added_up(
     buffers: list[Buffer] = []
     for part in fragments:
         own = part.tile.same_as(nest.store.buffer)
-        if not part.in_parts or (own and keeps_parts(nest)):
+        if not part.by_lane or (own and keeps_partial_sums(nest)):
             parts.append(part)
             continue
         count = const_int(part.registers.shape[0]) or 1
         total = buffer([count], part.dtype, f"{part.tile.name}_sum", "local")
-        made = replace(part, registers=total, in_parts=False)
+        made = replace(part, registers=total, by_lane=False)
         stmts.append(_added(part, made))
         parts.append(made)
         buffers.append(total)
@@ -98,8 +98,8 @@ def _added(part: Fragment, made: Fragment) -> Stmt:
 
 
 def alone(part: Fragment) -> list[Stmt]:
-    """Return what makes whole sums in all lanes of a row the part of one, if they are in parts."""
-    if not part.in_parts or part.holder is None:
+    """Return what makes the whole sum that all lanes of a row have the partial sum of one."""
+    if not part.by_lane or part.holder is None:
         return []
     position = [Var(f"e{n}", "int32") for n in range(len(part.loops))]
     zero = part.write(position, 0, [tirx.const(0, part.dtype)])

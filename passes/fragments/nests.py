@@ -61,7 +61,7 @@ def rewrite(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
 
 
 def _rewritten(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
-    """Return ``nest`` on ``fragments``, none of whose elements it reads in parts."""
+    """Return ``nest`` on ``fragments``, none of which it reads as partial sums."""
     if reduces_rows(nest, fragments):
         return reduce_rows(nest, fragments, analyzer)
     tiles = Combined.of(nest, fragments, analyzer)

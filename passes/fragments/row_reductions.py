@@ -100,9 +100,9 @@ def _reduced(
     mine = seq(*[combined(_value(found, tiles, position, v, analyzer)) for v in range(part.run)])
     steps = [1 << n for n in range(rows.lanes.bit_length() - 1)]
     before = own.read(outer, i32(0))
-    # A maximum of itself, or a part of a sum, is what it was: all lanes may begin with it.
-    begins = own.in_parts or _is_idempotent(found)
-    if own.in_parts:
+    # The maximum so far, or a partial sum: all lanes may begin with it.
+    begins = own.by_lane or _is_idempotent(found)
+    if own.by_lane:
         steps = []
     result = own.write(outer, 0, [now if begins else found.combine(before, now)])
     body = seq(
