@@ -62,6 +62,18 @@ def kernel(request):
     return pipeliner.build(schedule_gemm(gemm, GemmTile(128, 128, 64)), request.param, depth=2)
 
 
+@pytest.fixture(scope="module")
+def shown(kernel) -> str:
+    """What a notebook shows of the kernel."""
+    return str(kernel._repr_html_())
+
+
+@pytest.fixture(scope="module")
+def drawn(kernel):
+    """Its timeline."""
+    return timeline_from(kernel.original, kernel.function, kernel.target)
+
+
 def test_a_plan_is_one_line_and_str_has_every_field(kernel):
     assert re.fullmatch(
         r"KernelPlan\('gemm_.*': loop k_0 in \d stages, .{20,200}\)", repr(kernel.plan)
@@ -72,8 +84,7 @@ def test_a_plan_is_one_line_and_str_has_every_field(kernel):
     assert len(repr(dataclasses.replace(kernel.plan, kernel="k" * 500))) < 300
 
 
-def test_a_timeline_is_one_line_and_its_drawing(kernel):
-    drawn = timeline_from(kernel.original, kernel.function, kernel.target)
+def test_a_timeline_is_one_line_and_its_drawing(drawn):
     assert "\n" not in repr(drawn)
     assert len(repr(drawn)) < 200
     assert str(drawn).startswith("Timeline(kernel='gemm_256x256x256_float16_nt', machine=")
@@ -81,16 +92,16 @@ def test_a_timeline_is_one_line_and_its_drawing(kernel):
     assert drawn._repr_svg_() == svg(drawn)
 
 
-def test_html_is_whole_and_fetches_nothing(kernel):
-    for text in (kernel._repr_html_(), kernel.plan._repr_html_()):
+def test_html_is_whole_and_fetches_nothing(kernel, shown):
+    for text in (shown, kernel.plan._repr_html_()):
         for tag, attrs in Tree(text).found:
             assert tag not in ("link", "img", "iframe")
             assert not {"src", "href"} & set(attrs)
         assert "http" not in re.sub(r"<pre.*?</pre>", "", text, flags=re.DOTALL)
 
 
-def test_parts_of_a_pipeline_are_folded_by_name(kernel):
-    titles = re.findall(r"<details open><summary>(.*?): lines", kernel._repr_html_())
+def test_parts_of_a_pipeline_are_folded_by_name(kernel, shown):
+    titles = re.findall(r"<details open><summary>(.*?): lines", shown)
     if kernel.plan.roles:
         assert titles == ["consumer, steady state", "producer, steady state"]
     else:
@@ -98,14 +109,14 @@ def test_parts_of_a_pipeline_are_folded_by_name(kernel):
         assert "steady state" in titles
 
 
-def test_every_line_of_cuda_is_there(kernel):
-    text = kernel._repr_html_().partition('<div class="wide code"')[2]
-    shown = re.sub("<[^>]*>", "", "".join(re.findall(r"<pre>(.*?)</pre>", text, re.DOTALL)))
-    assert html.unescape(shown).splitlines() == kernel.cuda.splitlines()
+def test_every_line_of_cuda_is_there(kernel, shown):
+    text = shown.partition('<div class="wide code"')[2]
+    lines = re.sub("<[^>]*>", "", "".join(re.findall(r"<pre>(.*?)</pre>", text, re.DOTALL)))
+    assert html.unescape(lines).splitlines() == kernel.cuda.splitlines()
 
 
-def test_an_op_lights_its_lines_and_no_other(kernel):
-    tree = Tree(kernel._repr_html_())
+def test_an_op_lights_its_lines_and_no_other(kernel, shown):
+    tree = Tree(shown)
     for op in kernel.plan.loops[0].ops:
         hit = tree.named(f"{op.name}, stage {op.stage}")["data-hit"]
         lines = [attrs["title"] for tag, attrs in tree.lit_by(hit) if tag == "span"]
@@ -113,8 +124,8 @@ def test_an_op_lights_its_lines_and_no_other(kernel):
         assert lines or op.kind == "mma_wait", op.name
 
 
-def test_a_stage_lights_its_lines_and_the_slots_that_it_uses(kernel):
-    tree = Tree(kernel._repr_html_())
+def test_a_stage_lights_its_lines_and_the_slots_that_it_uses(kernel, shown):
+    tree = Tree(shown)
     for stage in {op.stage for op in kernel.plan.loops[0].ops}:
         lit = tree.lit_by(tree.named(f"stage {stage}")["data-hit"])
         titles = [attrs["title"] for tag, attrs in lit if tag == "span"]
@@ -137,10 +148,8 @@ def test_a_slot_lights_who_may_touch_it(kernel):
     assert not slot & set(links.origin(Origin(places=(Place("C", "1"),))).within)
 
 
-def test_a_row_of_the_timeline_lights_its_lines_and_an_event_its_slot(kernel):
-    links = Links(kernel.plan)
-    drawn = timeline_from(kernel.original, kernel.function, kernel.target)
-    tree = Tree(str(Html(svg(drawn, links=links, prefix="a"))) + kernel._repr_html_())
+def test_a_row_of_the_timeline_lights_its_lines_and_an_event_its_slot(kernel, shown, drawn):
+    tree = Tree(svg(drawn, links=Links(kernel.plan), prefix="a") + shown)
     rows = [attrs for tag, attrs in tree.found if tag == "g"]
     row = next(attrs for attrs in rows if attrs["aria-label"].startswith("A_shared,"))
     assert row["tabindex"] == "0"
