@@ -10,7 +10,7 @@ from pipeliner.kernel.compiled import Kernel
 from pipeliner.plan import KernelPlan
 
 from ..refusals import gives
-from .row_kernels import STEP, row_statistics, scaled_steps
+from .row_kernels import STEP, log_sum_exp, row_statistics, scaled_steps
 
 TARGETS = {"h100": ["consumer", "producer"], "a100": []}
 M, N, K, TILE = 128, 128, 4 * STEP, 64
@@ -60,6 +60,21 @@ def test_a_maximum_and_a_sum_of_each_row(target: str) -> None:
     assert np.abs(done.outputs["Most"] - most.T).max() < 1e-4
     exact = np.exp(tiles - most[..., None]).sum(axis=2).T
     assert np.abs(done.outputs["Sum"] - exact).max() < 1e-3
+    assert np.abs(done.outputs["C"] - product).max() < 2e-2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_second_kernel_combines_what_tiles_have_of_a_row(target: str) -> None:
+    kernel = pipeliner.build(log_sum_exp(M, N, K, TILE), target)
+    assert [role.name for role in kernel.plan.roles] == TARGETS[target]
+    a, b = operands(6)
+    product = a.astype("float64") @ b.astype("float64").T
+    blank = np.full((M, N), np.nan, "float16"), np.full((M,), np.nan, "float32")
+    done = kernel.emulate(a, b, *blank)
+    assert not done.hazards
+    most = product.max(axis=1)
+    exact = np.log(np.exp(product - most[:, None]).sum(axis=1)) + most
+    assert np.abs(done.outputs["L"] - exact).max() < 1e-5
     assert np.abs(done.outputs["C"] - product).max() < 2e-2
 
 
