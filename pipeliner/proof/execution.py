@@ -65,14 +65,22 @@ class Launched:
 
 
 class Execution:
-    """One cluster, about to run; ``decide`` is asked at the head of open loops."""
+    """One cluster, about to run; ``decide`` is asked at the head of open loops.
 
-    def __init__(self, subject: Launched, decide: Callable[[Execution, Head, int], bool]) -> None:
+    ``go_on`` is called where a loop begins; Abandoned by either ends the run.
+    """
+
+    def __init__(
+        self,
+        subject: Launched,
+        decide: Callable[[Execution, Head, int], bool],
+        go_on: Callable[[], None],
+    ) -> None:
         self.subject = subject
         self.instances: dict[Head, Instance] = {}
         self.hazards = HazardLog()
         self.flows: set[tuple[Any, Any]] = set()
-        self._decide = decide
+        self._decide, self._go_on = decide, go_on
         self._families = {
             number: (at, family)
             for at, family in enumerate(subject.families)
@@ -160,6 +168,7 @@ class Execution:
         self, number: int, low: int, high: int, step: int, around: tuple[int, ...]
     ) -> Iterator[int] | range:
         """Iterations of a loop: its own, or as decided."""
+        self._go_on()
         if number not in self._families:
             return range(low, high, step)
         at, family = self._families[number]

@@ -31,7 +31,8 @@ class KernelProof:
     ``loops``: those in which threads wait. ``states``: different ones at the heads of open loops;
     ``bound``: decisions after which every run has come back to one of them. ``data``: why what is
     loaded may decide the way of a thread; empty: it does not, so that one order of threads decides
-    all. ``why``: why it is not proved, empty where it is. ``refuted``: an execution that is wrong.
+    all. ``why``: why it is not proved, empty where it is. ``narrow``: why trip counts are not left
+    open that could be. ``refuted``: an execution that is wrong.
     ``beyond``: one of other trip counts than those that are proved, which the kernel was not made
     for.
     """
@@ -43,6 +44,7 @@ class KernelProof:
     bound: int = 0
     data: Why = ""
     why: Why = ""
+    narrow: Why = ""
     refuted: Refuted | None = None
     beyond: Refuted | None = None
     seconds: float = 0.0

@@ -11,17 +11,23 @@ from typing import Any, Final
 
 import tvm
 
-from ..diagnostics import Reason
+from ..diagnostics import Reason, Why
 from ..emulator import Hazard
 from .deciding import deciding
 from .execution import Launched
 from .loops import Family
 from .proof import KernelProof, LoopCounts, Proof
-from .subjects import clusters, host_and_kernels, launches, subject, symbolic
+from .subjects import cta_decides, ends, host_and_kernels, launches, subject, symbolic
 from .walk import Refuted, Walk
 
-SECONDS: Final = 30.0
-"""What one kernel may take."""
+SECONDS: Final = 12.0
+"""What the walks of one kernel may take, before it is run with its own trip counts alone."""
+
+OWN_SECONDS: Final = 15.0
+"""What that run may take."""
+
+_SHARE: Final = 0.6
+"""What each attempt may take of the time that is left: the next one claims less."""
 
 _LAPS: Final = 4
 """Trip counts of an inner loop from which on a walk leaves them open, each run's its own.
@@ -38,7 +44,7 @@ _proofs: OrderedDict[tuple[Any, ...], Proof] = OrderedDict()
 
 
 def prove(mod: Any, *, extents: Mapping[str, int] | None = None, seconds: float = SECONDS) -> Proof:
-    """Return what can be proved of a lowered module, each kernel in so many ``seconds``.
+    """Return what can be proved of a lowered module, walking each kernel for so many ``seconds``.
 
     ``extents``: values of the symbolic extents in the shapes of its arguments, by name.
     """
@@ -64,11 +70,14 @@ def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:
         name = launch.kernel
         if name in proofs:
             continue
-        ends = clusters(kernels[name], launch)
-        found = [_of_kernel(subject(kernels[name], launch, at), seconds) for at in ends]
-        proofs[name] = next((one for one in found if not one.ok), found[0])
-        if len(ends) > 1:
+        func = kernels[name]
+        first, last = ends(launch)
+        found = [_of_kernel(subject(func, launch, first), seconds, OWN_SECONDS)]
+        by_cta = cta_decides(func) or any("blockIdx" in loop.only for loop in found[0].loops)
+        if by_cta and first != last:
+            found.append(_of_kernel(subject(func, launch, last), seconds, OWN_SECONDS))
             assumed.append(Reason("proof.of_ctas"))
+        proofs[name] = next((one for one in found if not one.ok), found[-1])
     return Proof(tuple(proofs.values()), tuple(dict.fromkeys(assumed)))
 
 
@@ -77,7 +86,7 @@ def _unknown(name: str, func: Any, why: Reason) -> KernelProof:
     return KernelProof(name, data=data[0] if data else "", why=why)
 
 
-def _of_kernel(whole: Launched, seconds: float) -> KernelProof:
+def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelProof:
     """Return what can be proved of one kernel: of as many trip counts as are right."""
     begun = time.perf_counter()
 
@@ -89,16 +98,24 @@ def _of_kernel(whole: Launched, seconds: float) -> KernelProof:
         data = whole.deciding.because[0]
         return KernelProof(name, data=data, why=data, seconds=spent())
     beyond: Refuted | None = None
+    narrow: Why = ""
+    too_long = len(whole.families) + 1  # so many open loops take longer than there is time
     for claim in _claims(whole):
+        if claim.open_loops >= too_long:
+            continue
+        left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
+        end = spent() + left
         walks: list[Walk] = []
-        for families in claim.parts:
+        for families in claim.walked:
             part = replace(whole, families=families)
-            walks.append(Walk(part, _judge(whole), seconds - spent()).explore())
+            walks.append(Walk(part, _judge(whole), end - spent()).explore())
             if not walks[-1].is_complete:
                 break
         last = walks[-1]
-        if last.is_complete or last.out_of_time:
+        if last.is_complete:
             break
+        if last.out_of_time:
+            narrow, too_long = Reason("proof.seconds", seconds=seconds), claim.open_loops
         beyond = beyond or last.refuted
     return KernelProof(
         name,
@@ -106,7 +123,8 @@ def _of_kernel(whole: Launched, seconds: float) -> KernelProof:
         sum(walk.states for walk in walks),
         sum(len(walk.steps) for walk in walks),
         max(walk.longest for walk in walks),
-        why=Reason("proof.seconds", seconds=seconds) if last.out_of_time else "",
+        why=narrow if last.out_of_time else "",
+        narrow=narrow,
         refuted=last.refuted,
         beyond=None if last.refuted else beyond,
         seconds=spent(),
@@ -118,7 +136,12 @@ class _Claim:
     """Trip counts, and the open loops of the walks that show that they are right, all together."""
 
     loops: tuple[LoopCounts, ...]
-    parts: tuple[tuple[Family, ...], ...]
+    walked: tuple[tuple[Family, ...], ...]
+
+    @property
+    def open_loops(self) -> int:
+        """How many loops are left open."""
+        return len(self.walked[0])
 
 
 def _claims(whole: Launched) -> Iterator[_Claim]:
@@ -130,9 +153,9 @@ def _claims(whole: Launched) -> Iterator[_Claim]:
         for least in (0, 1):
             around = [replace(family, least=least) for family in outer]
             counts = [*(_counts(family) for family in around), LoopCounts(inner[0].name, 1)]
-            parts = [(*around, replace(inner[0], least=_LAPS))]
-            parts += [(*around, replace(inner[0], fixed=n)) for n in range(1, _LAPS)]
-            yield _Claim(tuple(counts), tuple(parts))
+            walked = [(*around, replace(inner[0], least=_LAPS))]
+            walked += [(*around, replace(inner[0], fixed=n)) for n in range(1, _LAPS)]
+            yield _Claim(tuple(counts), tuple(walked))
     for least in (0, 1) if outer else ():
         around = [replace(family, least=least) for family in outer]
         own = [LoopCounts(family.name, 0, family.text) for family in inner]

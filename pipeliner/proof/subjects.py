@@ -57,17 +57,14 @@ def launches(host: Any, kernels: Mapping[str, Any], extents: Mapping[str, int]) 
     return run_host(host, kernels, bind_arguments(host, arguments)[0])
 
 
-def clusters(func: Any, launch: Launch) -> list[Block]:
-    """The first CTAs of the clusters that have to run: the last one too where CTAs may differ."""
-    first = (0, 0, 0)
-    if not _cta_decides(func):
-        return [first]
+def ends(launch: Launch) -> tuple[Block, Block]:
+    """The first CTAs of the first cluster of a launch and of the last one."""
     grid, shape = _dims(launch, "blockIdx"), _dims(launch, "clusterCtaIdx")
     x, y, z = (g - c for g, c in zip(grid, shape, strict=True))
-    return list(dict.fromkeys([first, (x, y, z)]))
+    return (0, 0, 0), (x, y, z)
 
 
-def _cta_decides(func: Any) -> bool:
+def cta_decides(func: Any) -> bool:
     """Whether the number of a CTA decides more than trip counts of loops in which threads wait."""
     found = deciding(func)
     axes = {

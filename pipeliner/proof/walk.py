@@ -97,7 +97,7 @@ class Walk:
     def _run(self, end: float) -> None:
         """Execute the kernel once, on ways that were not taken as far as there are."""
         path = _Path(self, end)
-        machine = Execution(self.subject, path.decide)
+        machine = Execution(self.subject, path.decide, path.go_on)
         try:
             machine.run()
             path.arrive(END)
@@ -146,9 +146,8 @@ class _Path:
         """Return whether there is one more iteration."""
         walk = self._walk
         state = self._arrived(machine, key, iteration)
-        if time.perf_counter() > self._end:
-            walk.out_of_time = True
-        if walk.out_of_time or any(map(walk.judged, machine.found)):
+        self.go_on()
+        if any(map(walk.judged, machine.found)):
             raise Abandoned
         self.length += 1
         if not self._planned:
@@ -157,6 +156,12 @@ class _Path:
             raise Abandoned
         self._last = state, self._planned.popleft()
         return self._last[1]
+
+    def go_on(self) -> None:
+        """End the run where the time is spent."""
+        if time.perf_counter() > self._end:
+            self._walk.out_of_time = True
+            raise Abandoned
 
     def _arrived(self, machine: Execution, key: Head, iteration: int) -> State:
         """The state at a head: as known, where the way to it was taken before."""

@@ -13,6 +13,9 @@ from pipeliner.mutation.mutants import Mutant, mutants, mutated
 from pipeliner.proof.prove import prove
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
+from ..emulator.raw import lower
+from ..emulator.ring import DEPTH, reversing_ring
+
 TILE = GemmTile(64, 16, 64)
 
 
@@ -38,6 +41,27 @@ def test_mbarriers_and_groups_of_it_are_needed(kernel: Any) -> None:
         if mutant.synchronises and prove(mutated(kernel.lowered, mutant)).refuted is None:
             left.append(mutant)
     assert [mutant.what for mutant in left] == []
+
+
+def test_a_slot_that_is_released_before_the_tensor_cores_have_read_it(kernel: Any) -> None:
+    """Peers released a slot behind the wgmma of the step before; here one group more stays."""
+    waits = [m for m in mutants(kernel.lowered) if m.what == "wgmma_wait_group"]
+    found = prove(mutated(kernel.lowered, waits[0])).refuted
+    assert found is not None
+    assert found.hazard.kind == "write-while-read"
+    assert found.hazard.site.origin is not None
+    assert found.hazard.other is not None
+    assert found.hazard.other.origin is not None
+    assert (found.hazard.site.origin.kind, found.hazard.other.origin.kind) == ("copy", "mma")
+
+
+def test_a_wait_before_the_commit_of_its_own_copy() -> None:
+    """Peers waited for the group before the one that the copy is in."""
+    (right,) = prove(lower(reversing_ring(8))).kernels
+    assert right.ok
+    (wrong,) = prove(lower(reversing_ring(8, wait=DEPTH - 1))).kernels
+    assert wrong.refuted is not None
+    assert wrong.refuted.hazard.kind == "read-before-arrival"
 
 
 def test_a_loop_that_was_made_for_its_trip_count_is_proved_for_that() -> None:

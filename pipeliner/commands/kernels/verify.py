@@ -176,6 +176,8 @@ def print_proof(proof: Proof) -> None:
     for kernel in proof.kernels:
         print(f"{'proved' if kernel.ok else 'not proved'}: {kernel.statement}")
         print(f"  interleavings: {kernel.interleavings}")
+        if kernel.narrow:
+            print(f"  of other trip counts nothing is known: {kernel.narrow}")
         if kernel.beyond is not None:
             print(f"  of other trip counts it is wrong {kernel.beyond.said}")
         print(f"  {kernel.steps} steps, {kernel.seconds:.1f} s")
@@ -195,6 +197,7 @@ def proof_as_json(proof: Proof) -> dict[str, Any]:
                 "ok": kernel.ok,
                 "statement": str(kernel.statement),
                 "interleavings": str(kernel.interleavings),
+                "narrow": reason_as_json(kernel.narrow),
                 "states": kernel.states,
                 "steps": kernel.steps,
                 "bound": kernel.bound,
