@@ -20,13 +20,13 @@ from .proof import KernelProof, LoopCounts, Proof
 from .subjects import cta_decides, ends, host_and_kernels, launches, subject, symbolic
 from .walk import Refuted, Walk
 
-SECONDS: Final = 12.0
+SECONDS: Final = 20.0
 """What the walks of one kernel may take, before it is run with its own trip counts alone."""
 
-OWN_SECONDS: Final = 15.0
+OWN_SECONDS: Final = 10.0
 """What that run may take."""
 
-_SHARE: Final = 0.6
+_SHARE: Final = 0.75
 """What each attempt may take of the time that is left: the next one claims less."""
 
 _LAPS: Final = 4

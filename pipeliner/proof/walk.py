@@ -141,6 +141,7 @@ class _Path:
         self.length = 0
         self._planned: deque[bool] = deque()
         self._last: tuple[State, bool] | None = None
+        self._is_new = False  # whether it has taken a way that no other run did
 
     def decide(self, machine: Execution, key: Head, iteration: int) -> bool:
         """Return whether there is one more iteration."""
@@ -164,11 +165,15 @@ class _Path:
             raise Abandoned
 
     def _arrived(self, machine: Execution, key: Head, iteration: int) -> State:
-        """The state at a head: as known, where the way to it was taken before."""
+        """The state at a head: as known, as long as the run repeats another one.
+
+        Behind the first way that is new what is known is checked: the run came there otherwise.
+        """
         walk = self._walk
         known = walk.root if self._last is None else walk.steps.get(self._last)
-        if known is not None:
+        if known is not None and not self._is_new:
             return known
+        self._is_new = True
         state = machine.digest(key, iteration)
         self.arrive(state)
         return state
