@@ -12,9 +12,12 @@ from pipeliner.proof.prove import prove
 from ..emulator.raw import lower
 from .rings import ring
 
+ENOUGH = 600.0
+"""Seconds that no walk here takes, on a machine that does much else."""
+
 
 def proof_of(**form: Any) -> KernelProof:
-    (found,) = prove(lower(ring(**form))).kernels
+    (found,) = prove(lower(ring(**form)), seconds=ENOUGH).kernels
     return found
 
 
