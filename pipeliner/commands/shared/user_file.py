@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,12 @@ def recorded_function(
 
 def _in_first_setting(value: Any) -> Any:
     """What a function makes, each of its knobs at the first of its values, as ``tune`` has them."""
-    from ...records.settings import knobbed, knobs_of
-
-    function, space = knobbed(value, None)
-    return function(**{name: some[0] for name, some in knobs_of(function, space or {}, {}).items()})
+    space = dict(getattr(value, "space", {}))  # what ``autotune`` decorates
+    made = getattr(value, "function", value) if space else value
+    parameters = inspect.signature(made).parameters
+    lists = {one.name: one.default for one in parameters.values() if isinstance(one.default, list)}
+    knobs = {**lists, **{name: some for name, some in space.items() if name in parameters}}
+    return made(**{name: values[0] for name, values in knobs.items() if values})
 
 
 def named_value(what: str) -> tuple[Any, Any]:
