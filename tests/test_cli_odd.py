@@ -86,7 +86,7 @@ STEP = Reason("usage.names", choices=STEPS, value="rlu", near="relu")
         (["plan", "gemm", "--fuse", "rlu"], f"argument --fuse: {STEP}"),
         (["verify", "gemm", "--seed", "-1"], Reason("usage.integer", least=0, value="-1")),
         (["verify", "gemm", "--seed", "x"], Reason("usage.integer", least=0, value="x")),
-        (["plan", "gemm", "--tile", "64x64"], Reason("usage.sizes", sizes="MxNxK", value="64x64")),
+        (["plan", "gemm", "--tile", "64"], Reason("usage.sizes", sizes="MxNxK", value="64")),
         (
             ["plan", "conv2d", "--stride", "a"],
             Reason("usage.numbers", such="1 or 1,2", value="a"),

@@ -176,7 +176,7 @@ def test_the_postprocessor_takes_what_can_be_planned():
     fits._initialize_with_tune_context(context)
     assert fits.apply(sketch(request=Request(depth=8, mechanism="tma", instruction="wgmma")))
     assert not fits.apply(sketch(request=Request(depth=64)))
-    assert not fits.apply(sketch(request=Request(mechanism="tma", instruction="mma")))
+    assert not fits.apply(sketch(request=Request(mechanism="tma", instruction="simt")))
 
 
 def test_the_model_scores_as_it_predicts():
