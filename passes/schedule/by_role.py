@@ -37,13 +37,16 @@ def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -
     copies, others = list[OpPlan](), list[OpPlan]()
     for op in op_costs(graph, plan, machine):
         (copies if graph.nodes[op.name]["kind"] == "copy" else others).append(op)
-    last = min(depths.values(), default=1) - 1
+    filled = {name for op in copies for name in graph.nodes[op.name]["writes"]}
+    last = min((depth for name, depth in depths.items() if name in filled), default=1) - 1
     cycle = 0
-    ops: list[OpPlan] = []
+    computed: list[OpPlan] = []
     for op in others:
-        ops.append(replace(op, stage=last, order=len(ops), cycle=cycle))
+        computed.append(replace(op, stage=last, cycle=cycle))
         cycle += op.latency
-    ops += [replace(op, stage=0, order=len(ops) + n, cycle=0) for n, op in enumerate(copies)]
+    copied = [replace(op, stage=0, cycle=0) for op in copies]
+    listed = [*computed, *copied] if last else [*copied, *computed]  # of one slot nothing is ahead
+    ops = [replace(op, order=at) for at, op in enumerate(listed)]
     ordered = insert_waits(graph, ops, in_groups=False)
     rings = tuple(
         ring_plan(graph, name, depths.get(name, 1), plan) for name in graph.graph["rings"]

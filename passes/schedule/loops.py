@@ -99,13 +99,14 @@ def _scheduled_loop(
 ) -> LoopPlan:
     """Return ``loop`` with a schedule: the one of ``given``, the annotated one or a new one."""
     matmuls = plan.matmuls
+    by_role = bool(plan.roles) and uses_wgmma(matmuls) and computes_between(graph)
     if given is not None and is_scheduled(given):
-        scheduled = scheduled_as(graph, given, loop, machine)
+        scheduled = scheduled_as(graph, given, loop, machine, in_groups=not by_role)
         _check_in_flight(scheduled, matmuls)
         return scheduled
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
-    if plan.roles and uses_wgmma(matmuls) and computes_between(graph):
+    if by_role:
         return with_slots_used(graph, in_program_order(graph, loop, machine), node)
     waited = [matmul for matmul in matmuls if Op(matmul.op, "mma_wait") in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)

@@ -66,12 +66,17 @@ def is_scheduled(loop: LoopPlan) -> bool:
 
 
 def scheduled_as(
-    graph: nx.MultiDiGraph, given: LoopPlan, base: LoopPlan, machine: Machine
+    graph: nx.MultiDiGraph,
+    given: LoopPlan,
+    base: LoopPlan,
+    machine: Machine,
+    *,
+    in_groups: bool = True,
 ) -> LoopPlan:
     """Return the loop with the stages, order and depths of ``given``, and all that follows.
 
-    ``base``: the loop recomputed without a schedule. Raises ScheduleRefused if the schedule is
-    illegal.
+    ``base``: the loop recomputed without a schedule. ``in_groups``: as for ``insert_waits``.
+    Raises ScheduleRefused if the schedule is illegal.
     """
     known = {op.name: op for op in op_costs(graph, base, machine)}
     ops = tuple(_op(op, known.get(op.name)) for op in sorted(given.ops, key=lambda op: op.order))
@@ -95,7 +100,7 @@ def scheduled_as(
     made = replace(given, ops=ops, rings=rings, edges=given.edges, unroll=register_unroll(rings))
     check_size(made)
     verify(graph, replace(made, ii=0, rings=given.rings))
-    made = replace(made, edges=edge_plans(graph, ops))
+    made = replace(made, edges=edge_plans(graph, ops, in_groups=in_groups))
     return _in_model_time(made)
 
 

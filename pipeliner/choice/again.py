@@ -98,7 +98,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
     mapped = mapped_as(info, machine, plan)
     wide = uses_wgmma(mapped.matmuls)
     loops: list[LoopPlan] = []
-    copies: list[CopyPlan] = []
+    copies = [_as_decided(copy, plan) for copy in mapped.before]
     for one in mapped.loops:
         loop, moved = _loop(one, plan, wide=wide)
         loops.append(loop)

@@ -8,6 +8,7 @@ import pytest
 
 import pipeliner
 from pipeliner.schedules import Attention, AttentionTile, schedule_attention
+from pipeliner.timeline.make import timeline
 from pipeliner.verification.verdict import verify_workload
 
 CASES: dict[str, tuple[Attention, AttentionTile, str, dict[str, Any]]] = {
@@ -48,3 +49,18 @@ def test_it_is_right_in_every_timing(case: str) -> None:
     assert verdict.worst < 0.5
     multiplied = [one.instruction.partition(".")[0] for one in kernel.plan.matmuls]
     assert multiplied == [options["instruction"]] * 2
+
+
+def test_a_plan_that_is_handed_back_makes_the_same_kernel() -> None:
+    schedule = schedule_attention(Attention(1, 1, 128, 512, 64), AttentionTile(128, 64))
+    first = pipeliner.pipeline(schedule, "h100")
+    plan = pipeliner.plan_of(first)
+    assert [one.op for one in plan.copies] == ["Q_shared", "K_shared", "V_shared"]
+    assert plan.roles
+    again = pipeliner.pipeline(schedule, "h100", plan=plan)
+    assert pipeliner.build(again).cuda == pipeliner.build(first).cuda
+
+
+def test_its_timeline_stands_beside_that_of_one_slot() -> None:
+    schedule = schedule_attention(Attention(1, 1, 128, 512, 64), AttentionTile(128, 64))
+    assert timeline(schedule, "h100", iterations=2).speedup > 1
