@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...errors import ScheduleRefused
 from ...machine import Machine
 from ...plan import LoopPlan, OpPlan
 from ..sync.waits import insert_waits
@@ -66,3 +67,16 @@ def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -
     )
     verify(graph, done)
     return done
+
+
+def check_one_stage(graph: nx.MultiDiGraph, given: LoopPlan) -> None:
+    """Raise ScheduleRefused if consumers should run parts of one step in several iterations."""
+    stages = {
+        op.name: op.stage
+        for op in given.ops
+        if op.name in graph and graph.nodes[op.name]["kind"] != "copy"
+    }
+    if len(set(stages.values())) > 1:
+        first, last = min(stages, key=stages.__getitem__), max(stages, key=stages.__getitem__)
+        found = {"first": stages[first], "last": stages[last]}
+        raise ScheduleRefused("schedule.of_consumers", loop=given.name, ops=(first, last), **found)

@@ -25,7 +25,7 @@ from ..dependence.graph import dependence
 from ..ir.named_pass import named_pass
 from ..ir.op_form import op_loops, thread_extents
 from .annotations import annotated_plan
-from .by_role import computes_between, in_program_order
+from .by_role import check_one_stage, computes_between, in_program_order
 from .code_size import check_size
 from .modulo import schedule_loop
 from .obeyed import is_scheduled, scheduled_as
@@ -101,6 +101,8 @@ def _scheduled_loop(
     matmuls = plan.matmuls
     by_role = bool(plan.roles) and uses_wgmma(matmuls) and computes_between(graph)
     if given is not None and is_scheduled(given):
+        if by_role:
+            check_one_stage(graph, given)
         scheduled = scheduled_as(graph, given, loop, machine, in_groups=not by_role)
         _check_in_flight(scheduled, matmuls)
         return scheduled

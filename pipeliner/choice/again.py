@@ -21,7 +21,16 @@ from ..mechanisms.launch import check_launch
 from ..mechanisms.pinned import pinned
 from ..mechanisms.roles import plan_roles
 from ..mechanisms.table import have_producer, moved_by
-from ..plan import SCALAR, CopyPlan, KernelPlan, LaunchPlan, LoopPlan, RingPlan, SmemPlan
+from ..plan import (
+    SCALAR,
+    CopyPlan,
+    KernelPlan,
+    LaunchPlan,
+    LoopPlan,
+    MatmulPlan,
+    RingPlan,
+    SmemPlan,
+)
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo
 from .depth import REGISTER_DEPTH
@@ -111,6 +120,12 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
     )
     check_cluster(info, cluster, copies)
     flying = {matmul.op: matmul.in_flight for matmul in plan.matmuls}
+
+    def with_in_flight(matmul: MatmulPlan) -> MatmulPlan:
+        given = flying.get(matmul.op, 0)
+        steps = min(given, matmul.in_flight) if roles else given if wide else 0
+        return replace(matmul, in_flight=steps)
+
     made = KernelPlan(
         kernel=info.name,
         target=f"{machine.arch}a" if wide else machine.arch,
@@ -118,12 +133,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
         threads=sum(role.threads for role in roles) or mapped.threads,
         loops=tuple(loops),
         copies=tuple(copies),
-        matmuls=mapped.matmuls
-        if roles
-        else tuple(
-            replace(matmul, in_flight=flying.get(matmul.op, 0) if wide else 0)
-            for matmul in mapped.matmuls
-        ),
+        matmuls=tuple(map(with_in_flight, mapped.matmuls)),
         elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
         stores=mapped.stores,
         roles=roles,

@@ -19,6 +19,10 @@ SENTENCES: Final = {
     "schedule.kind": (
         "cannot pipeline loop '{loop}': op '{op}' is of kind {kind}, the plan says {planned}"
     ),
+    "schedule.of_consumers": (
+        "cannot schedule loop '{loop}': consumers run a step in one iteration, but {ops:quoted} "
+        "have stages {first} and {last}"
+    ),
     "schedule.loop_unknown": "cannot find loop '{loop}': the kernel has {loops:quoted}",
     # Dependences
     "schedule.dependence": (
