@@ -67,11 +67,11 @@ def carry_out(
             done = _schedule(steps, facts, plan, machine, given, asked=asked)
             if isinstance(done, KernelPlan):
                 return placed(steps, done, target, machine.smem_per_cta)
-            if given is not None:
+            if given is not None or plan.roles:
                 raise done.error
             plan = _without_pipelining(plan, facts.info, machine, done.error, done.loop)
         except PlanError as err:
-            if given is not None:
+            if given is not None or plan.roles:
                 raise
             plan = _without_pipelining(plan, facts.info, machine, err)
         steps.func = recognised

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ...errors import ScheduleRefused
 from ...machine import Machine
 from ...plan import LoopPlan, OpPlan
+from ..ir.nodes import is_shared
 from ..sync.waits import insert_waits
 from .modulo import edge_plans, planned_depths, ring_plan
 from .modulo_verify import verify
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 
 
 def computes_between(graph: nx.MultiDiGraph) -> bool:
-    """Whether the loop of ``graph`` does more than to copy tiles and multiply them."""
-    return any(node["kind"] not in ("copy", "mma") for _, node in graph.nodes(data=True))
+    """Whether the loop of ``graph`` does more than copy and multiply, all of it in registers."""
+    rings = graph.graph["rings"]
+    nodes = [node for _, node in graph.nodes(data=True) if node["kind"] not in ("copy", "mma")]
+    written = {rings[name] for node in nodes for name in node["writes"] if name in rings}
+    return bool(nodes) and not any(map(is_shared, written))
 
 
 def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> LoopPlan:

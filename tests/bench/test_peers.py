@@ -61,6 +61,7 @@ def test_the_simt_peer_is_right(stages: int) -> None:
     np.testing.assert_allclose(outcome.outputs["C"], gemm.reference(a, b), rtol=0, atol=1e-4)
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("stages", [1, 3, peers.NESTED])
 def test_the_mma_peer_is_right(stages: int) -> None:
     gemm = Gemm(128, 2048, 128, dtype="fp16", layout="NN")

@@ -104,6 +104,7 @@ def wait_for(condition, seconds: float = 60.0) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.deep("test_a_session_serves_trials_until_one_fails")
 def test_two_servers_measure_for_one_search(tracker, tmp_path):
     measurers = remote_measurers(tracker, "here", "cpu")
     assert len(measurers) == 2
@@ -155,6 +156,7 @@ def test_the_tracker_that_is_missing_is_started_by_what_the_error_says():
         process.wait()
 
 
+@pytest.mark.deep("test_a_session_serves_trials_until_one_fails")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of TVM, whose frames would stay
 def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch):
     """Of two servers, four sessions one after the other: each lets its server go at once."""

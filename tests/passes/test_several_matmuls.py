@@ -57,12 +57,6 @@ def test_it_is_right_on_ragged_causal_grouped_heads(target: str) -> None:
     assert error(kernel, SMALL) < 2e-3
 
 
-@pytest.mark.slow
-def test_every_order_of_threads_and_landings_gives_the_same() -> None:
-    verdict = pipeliner.verify(schedule_attention(SMALL, TILE), target="h100")
-    assert verdict.ok, str(verdict)
-
-
 @pytest.mark.nvcc
 def test_a_step_of_head_128_takes_few_instructions() -> None:
     """64 rows by 128 keys: 64 exponentials, and less than seven others for each."""
@@ -90,7 +84,7 @@ def test_only_tiles_that_a_mask_cuts_are_masked() -> None:
     assert not any("HGMMA" in line for line in loop[branch : masked[-1]])
 
 
-@pytest.mark.deep("test_every_order_of_threads_and_landings_gives_the_same")
+@pytest.mark.deep("tests/verify/test_attention.py")
 def test_every_mutant_is_killed() -> None:
     what = Attention(1, 1, 64, 7 * 32, 64)
     schedule = schedule_attention(what, AttentionTile(64, 32))

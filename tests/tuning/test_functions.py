@@ -286,7 +286,7 @@ def test_a_failure_has_no_kernel(db):
     assert BuiltCandidate().failure == ""
 
 
-@pytest.mark.slow
+@pytest.mark.deep("tests/test_examples.py::test_example[first_hour.py]")
 def test_with_the_real_compiler_and_the_emulator(db):
     """A process is given the schedule, not the function that made it, which may be a closure."""
 

@@ -54,6 +54,7 @@ def test_the_models_choice_is_in_it(case):
     assert (tile.m, tile.n, tile.k) in sizes
 
 
+@pytest.mark.part(2)
 def test_every_choice_of_the_plan_is_varied(case):
     spec, target, points = case
     tiles = {

@@ -204,6 +204,7 @@ def test_progress_tells_the_best_the_rate_and_the_time_left(db):
     assert told[1].left == pytest.approx(3 / told[1].rate)
 
 
+@pytest.mark.deep("tests/measuring/test_lab.py::test_an_interrupt_keeps_what_was_kept")
 def test_interrupted_it_keeps_what_it_has_and_goes_on_from_there(db):
     def begin():
         return subprocess.Popen(
