@@ -78,9 +78,7 @@ def test_a_second_kernel_combines_what_tiles_have_of_a_row(target: str) -> None:
     assert np.abs(done.outputs["C"] - product).max() < 2e-2
 
 
-@pytest.mark.deep(
-    "test_several_matmuls.py::test_every_order_of_threads_and_landings_gives_the_same"
-)
+@pytest.mark.deep("tests/verify/test_attention.py::test_it_is_right_in_every_timing")
 @pytest.mark.parametrize("kernel", [scaled_steps, row_statistics])
 def test_all_orders_of_threads_and_landings_agree(kernel: object) -> None:
     assert callable(kernel)
