@@ -10,7 +10,7 @@ images are rows of one dimension (``views``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,9 @@ from ...diagnostics import Reason
 from ...values.facts import ADDS, StoreInfo
 from ..copy.tensor_views import View, beyond, flattened, inside, tensor_obstacle
 from ..ir.indexing import conjunction, strides
-from ..ir.kernels import bodies
 from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
-from ..ir.patterns import Copy, Matmul, Nest, as_nest
+from ..ir.patterns import Copy, Matmul, Nest, nests_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tu
     matmuls = {op.acc: op for op in ops.values() if isinstance(op, Matmul)}
     return tuple(
         _info(nest, matmul, ranges)
-        for nest in _nests(body)
+        for nest in nests_of(body)
         for matmul in [_stored(nest, matmuls)]
         if matmul is not None
     )
@@ -143,16 +142,6 @@ def _is_column_last(nest: Nest, matmul: Matmul) -> bool:
         return False
     column, last = affine(places[0][at], nest.vars), affine(nest.store.indices[-1], nest.vars)
     return column is not None and last is not None and column.coefficients == last.coefficients
-
-
-def _nests(stmt: Stmt) -> Iterator[Nest]:
-    """Yield the outermost tile nests in ``stmt``."""
-    nest = as_nest(stmt)
-    if nest is not None:
-        yield nest
-        return
-    for part in bodies(stmt):
-        yield from _nests(part)
 
 
 def _stored(nest: Nest, matmuls: Mapping[Buffer, Matmul]) -> Matmul | None:
