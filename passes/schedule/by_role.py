@@ -52,6 +52,10 @@ def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -
     copied = [replace(op, stage=0, cycle=0) for op in copies]
     listed = [*computed, *copied] if last else [*copied, *computed]  # of one slot nothing is ahead
     ops = [replace(op, order=at) for at, op in enumerate(listed)]
+    load: dict[str, int] = {}
+    for op in ops:
+        load[op.pipe] = load.get(op.pipe, 0) + op.occupancy
+    interval = max(cycle, *load.values())  # short steps wait for their copies
     ordered = insert_waits(graph, ops, in_groups=False)
     rings = tuple(
         ring_plan(graph, name, depths.get(name, 1), plan) for name in graph.graph["rings"]
@@ -62,9 +66,9 @@ def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -
         ops=tuple(ordered),
         edges=edge_plans(graph, ordered, in_groups=False),
         rings=rings,
-        ii=cycle,
-        res_mii=cycle,
-        rec_mii=cycle,
+        ii=interval,
+        res_mii=interval,
+        rec_mii=interval,
         limiter="program order",
         unroll=1,
         reasons=tuple(reasons),
