@@ -5,7 +5,8 @@
         wgmma(acc, .., scale_d = 1)                 wgmma(acc, .., scale_d = 1)
         wgmma(acc, .., scale_d = 1)
 
-Does not handle: a loop that is not known to have a first iteration.
+Does not handle: a loop that is not known to have a first iteration; wgmmas that a condition leaves
+out.
 """
 
 from __future__ import annotations
@@ -62,6 +63,24 @@ def zeroes(stmt: Stmt, wanted: dict[Buffer, int]) -> bool:
         return bool(inner) and all(visit(part, times) for part in inner)
 
     return bool(wanted) and visit(stmt, 1) and stored == wanted
+
+
+def begin_always(stmt: Stmt) -> bool:
+    """Whether the first wgmma of ``stmt`` on each accumulator runs under no condition of its own.
+
+    Only such a one may write where the others add: one that is left out writes nothing.
+    """
+    guarded: list[Any] = []
+    walk(stmt, tirx.IfThenElse, lambda branch: walk(branch, Call, guarded.append))
+    begun: dict[tuple[Buffer, int], Any] = {}
+
+    def visit(call: Any) -> None:
+        if _multiplies(call):
+            target = call.args[0]
+            begun.setdefault((target.source, const_int(target.indices[0]) or 0), call)
+
+    walk(stmt, Call, visit)
+    return not any(one.same_as(call) for one in begun.values() for call in guarded)
 
 
 def start_from_zero(stmt: Stmt, first: Expr) -> Stmt:

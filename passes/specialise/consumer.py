@@ -43,7 +43,7 @@ from ..analysis.effects import WRITE
 from ..ir.kernels import bodies, with_bodies
 from ..ir.nodes import Buffer, Expr, Stmt, block, i32, is_shared, op_of, seq, with_origin
 from ..map.staged_stores import all_written
-from ..matmul.zero_init import accumulators, start_from_zero, zeroes
+from ..matmul.zero_init import accumulators, begin_always, start_from_zero, zeroes
 from .in_flight import WgmmaGroup, WgmmasInFlight
 from .role_loops import (
     RoleLoop,
@@ -123,7 +123,7 @@ class _Consumer:
         kept = list(parts)
         for at, part in enumerate(parts):
             loop = self.kernel.loops.get(part) if isinstance(part, tirx.For) else None
-            if loop is None or not loop.form.trip:
+            if loop is None or not loop.form.trip or not begin_always(part):
                 continue
             wanted = accumulators(part)
             for count in range(1, min(at, len(wanted)) + 1):  # one statement or one for each

@@ -48,7 +48,7 @@ from ..ir.nodes import (
 )
 from ..ir.op_form import OpLoop
 from ..matmul.descriptors import Descriptors
-from ..matmul.zero_init import accumulators, zeroes
+from ..matmul.zero_init import accumulators, begin_always, zeroes
 from ..sync.mbarriers import Barriers, Position
 from .before import CopiedBefore
 from .in_flight import WgmmaGroup, WgmmasInFlight
@@ -101,7 +101,9 @@ class RoleLoop:
             stored = self.effects(op.name).buffers(WRITE)
             users = [o for o in ops[at + 1 :] if stored & set(variables(self.body(o.name)))]
             first = users[0] if users else op
-            if first.kind == "mma" and zeroes(self.body(op.name), self.sums(first)):
+            if first.kind != "mma" or not begin_always(self.body(first.name)):
+                continue
+            if zeroes(self.body(op.name), self.sums(first)):
                 found[op.name] = first.name
         return found
 

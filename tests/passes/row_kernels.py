@@ -9,8 +9,11 @@ from tvm.script import tirx as T
 STEP = 64
 
 
-def scaled_steps(m: int, n: int, k: int, tile: int = 128) -> Any:
-    """A product in which the sum of each step has a scale for its row, as block-scaled GEMMs do."""
+def scaled_steps(m: int, n: int, k: int, tile: int = 128, every: int = 1) -> Any:
+    """A product in which the sum of each step has a scale for its row, as block-scaled GEMMs do.
+
+    ``every``: so many steps apart are those that multiply.
+    """
 
     @T.prim_func(s_tir=True)
     def main(
@@ -47,6 +50,8 @@ def scaled_steps(m: int, n: int, k: int, tile: int = 128) -> Any:
                                     part[i, j] = T.float32(0)
                             for i, j, r in T.grid(tile, tile, STEP):
                                 with T.sblock("part"):
+                                    if every > 1:
+                                        T.where(s % every == 0)
                                     part[i, j] = part[i, j] + T.Cast(
                                         "float32", A_shared[i, r]
                                     ) * T.Cast("float32", B_shared[j, r])

@@ -47,6 +47,19 @@ def test_a_scale_for_each_row_and_step(target: str) -> None:
     assert np.abs(done.outputs["C"] - exact).max() < 1e-4
 
 
+def test_a_matmul_that_a_condition_leaves_out_leaves_zero() -> None:
+    """Its first wgmma may not write in place of the zeroing: where it is left out, nothing would."""
+    options = {"instruction": "wgmma", "mechanism": "tma"}
+    kernel = pipeliner.build(scaled_steps(M, N, K, TILE, every=2), "h100", **options)
+    assert [role.name for role in kernel.plan.roles] == ["consumer", "producer"]
+    a, b = operands(7)
+    done = kernel.emulate(a, b, np.ones((K // STEP, M), "float32"), np.full((M, N), np.nan, "f"))
+    assert not done.hazards
+    parts, others = (x.astype("float64").reshape(-1, K // STEP, STEP)[:, ::2] for x in (a, b))
+    exact = np.einsum("msk,nsk->mn", parts, others)
+    assert np.abs(done.outputs["C"] - exact).max() < 1e-4
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_maximum_and_a_sum_of_each_row(target: str) -> None:
     kernel = checked(pipeliner.build(row_statistics(M, N, K, TILE), target), target)
