@@ -75,7 +75,7 @@ def steps_of(attention: Attention, tile: AttentionTile, at: Any) -> Any:
 def _function(what: Attention, tile: AttentionTile) -> Any:
     m, n, dim = tile.m, tile.n, columns_of(what)
     tiles = -(-what.queries // m)
-    of_q, of_k, _, _ = what.shapes()
+    of_q, of_k, of_v, of_out = what.shapes()
     kind, group = what.storage, what.group
     masked = what.causal or what.keys % n != 0
     partial = what.queries % m != 0 or dim != what.dim
@@ -86,12 +86,21 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
         ragged = (row < rows, rows % cut), (column < what.dim, what.dim % COLUMNS)
         return [condition for condition, rest in ragged if rest]
 
-    def read(x: Any, b: Any, h: Any, row: Any, cut: int, column: Any) -> Any:
-        """An element of Q, K or V; zero beyond the last row and the last column."""
-        conditions = inside(row, int(x.shape[2]), cut, column)
-        value = x[b, h, row, column]
+    def read(which: int, x: Any, b: Any, h: Any, row: Any, column: Any) -> Any:
+        """An element of Q, K or V (0, 1, 2); zero beyond the last row and the last column."""
+        rows, cut = (what.keys, n) if which else (what.queries, m)
+        conditions = inside(row, rows, cut, column)
+        value = x[(b, *what.lying(which, h, row), column)]
         zero = tirx.const(0, kind)
         return tirx.if_then_else(all_of(conditions), value, zero) if conditions else value
+
+    def second(h: Any, row: Any) -> Any:
+        """The second index of an element of the output in memory."""
+        return what.lying(3, h, row)[0]
+
+    def third(h: Any, row: Any) -> Any:
+        """The third one."""
+        return what.lying(3, h, row)[1]
 
     def tile_of(q: Any) -> Any:
         """The tile of queries that is computed as number ``q``: those that see most keys first."""
@@ -107,8 +116,8 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
         T.func_attr({"global_symbol": what.name, "tirx.noalias": True})
         Q = T.match_buffer(q, of_q, kind)
         K = T.match_buffer(k, of_k, kind)
-        V = T.match_buffer(v, of_k, kind)
-        Out = T.match_buffer(o, of_q, kind)
+        V = T.match_buffer(v, of_v, kind)
+        Out = T.match_buffer(o, of_out, kind)
         for b in T.thread_binding(what.batch, thread="blockIdx.z"):
             for h in T.thread_binding(what.heads, thread="blockIdx.y"):
                 for x in T.thread_binding(tiles, thread="blockIdx.x"):
@@ -121,7 +130,7 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                         total = T.sblock_alloc_buffer((m,), "float32", scope="local")
                         for i, d in T.grid(m, dim):
                             with T.sblock("Q_shared"):
-                                Q_shared[i, d] = read(Q, b, h, tile_of(x) * m + i, m, d)
+                                Q_shared[i, d] = read(0, Q, b, h, tile_of(x) * m + i, d)
                         for i, d in T.grid(m, dim):
                             with T.sblock("acc_init"):
                                 acc[i, d] = T.float32(0)
@@ -143,10 +152,10 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                                 factor = T.sblock_alloc_buffer((m,), "float32", scope="local")
                                 for j, d in T.grid(n, dim):
                                     with T.sblock("K_shared"):
-                                        K_shared[j, d] = read(K, b, h // group, step * n + j, n, d)
+                                        K_shared[j, d] = read(1, K, b, h // group, step * n + j, d)
                                 for j, d in T.grid(n, dim):
                                     with T.sblock("V_shared"):
-                                        V_shared[j, d] = read(V, b, h // group, step * n + j, n, d)
+                                        V_shared[j, d] = read(2, V, b, h // group, step * n + j, d)
                                 for i, j in T.grid(m, n):
                                     with T.sblock("scores_init"):
                                         scores[i, j] = T.float32(0)
@@ -201,8 +210,11 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                             with T.sblock("Out"):
                                 if partial:
                                     T.where(all_of(inside(tile_of(x) * m + i, what.queries, m, d)))
-                                Out[b, h, tile_of(x) * m + i, d] = T.Cast(
-                                    kind, acc[i, d] / total[i]
-                                )
+                                Out[
+                                    b,
+                                    second(h, tile_of(x) * m + i),
+                                    third(h, tile_of(x) * m + i),
+                                    d,
+                                ] = T.Cast(kind, acc[i, d] / total[i])
 
     return attention

@@ -53,6 +53,9 @@ SCATTERED: Final = "it writes boxes, these elements are scattered"
 SWIZZLE_ROWS: Final = 8
 """What parts of a tile that CTAs copy for each other are multiples of."""
 
+CUT_SHORT: Final = "it moves boxes, which end where their tensor does, and this part ends before"
+"""The same of tokens that are part of a larger axis, of which the last tile is not full."""
+
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
 
@@ -148,7 +151,8 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
 def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
     """``kernel_info`` of attention; the steps of a causal one are those of its average tile."""
     m, n, dim, size = tile.m, tile.n, columns_of(what), element_bytes(what.storage)
-    of_q, of_k, _, _ = what.shapes()
+    tokens = what.queries, what.keys, what.keys
+    of_out = what.shapes()[-1]
     q, k, v = (
         CopyInfo(
             op=f"{name}_shared",
@@ -157,14 +161,16 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
             dst_scope="shared",
             dtype=what.storage,
             shape=(rows, dim),
-            src_dims=(None, None, 0, 1),
+            src_dims=(None, *what.lying(which, None, 0), 1),
             src_strides=_row_major(shape),
             aligned=_power_of_two(what.dim),
-            masked=shape[2] % rows != 0 or dim != what.dim,
+            masked=tokens[which] % rows != 0 or dim != what.dim,
             bound=False,
+            no_tma=CUT_SHORT if short and tokens[which] % rows else "",
             src_bytes=math.prod(shape) * size,
         )
-        for name, rows, shape in (("Q", m, of_q), ("K", n, of_k), ("V", n, of_k))
+        for which, (name, rows, shape) in enumerate(zip("QKV", (m, n, n), what.shapes()))
+        for short in [what.within[which] and what.lying(which, 0, 1) == (0, 1)]
     )
     scores, acc = (
         MatmulInfo(
@@ -233,7 +239,7 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
             ("largest", "local", rows),
             ("total", "local", rows),
         ),
-        stores=(StoreInfo("Out", "acc", "Out", what.out, _row_major(of_q)),),
+        stores=(StoreInfo("Out", "acc", "Out", what.out, _row_major(of_out)),),
         before=(q,),
     )
 

@@ -287,7 +287,13 @@ for _name in ("cudnn", "flash", "mem_efficient", "math"):
 
 
 def _attention(
-    q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, enable_gqa: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    is_causal: bool,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """As torch's, query by query, in float64, rounded once."""
     made = np.empty(q.shape)
@@ -296,7 +302,7 @@ def _attention(
     for b, h, i in np.ndindex(*q.shape[:3]):
         seen = slice(0, i + 1 if is_causal else None)
         keys, values = (x.data[b, h // group, seen].astype(float64) for x in (k, v))
-        scores = keys @ q.data[b, h, i].astype(float64) / np.sqrt(q.shape[3])
+        scores = keys @ q.data[b, h, i].astype(float64) * (scale or q.shape[3] ** -0.5)
         weights = np.exp(scores - scores.max())
         made[b, h, i] = weights @ values / weights.sum()
     return Tensor(made.astype(q.data.dtype))

@@ -27,8 +27,10 @@ def sdpa(spec: Attention, backend: str) -> Runner:
     def run(q: Any, k: Any, v: Any, out: Any) -> Any:
         for name, switch in zip(_SWITCHES, switches):
             switch(name == asked)
-        return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=spec.causal, **grouped
+        operands = [spec.by_heads(which, one) for which, one in enumerate((q, k, v))]
+        made = torch.nn.functional.scaled_dot_product_attention(
+            *operands, is_causal=spec.causal, scale=spec.scaled, **grouped
         )
+        return made if spec.layout == "BHSD" else made.swapaxes(1, 2)
 
     return run

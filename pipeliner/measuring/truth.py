@@ -118,7 +118,9 @@ def _gated(torch: Any, spec: GatedGemm, a: Any, b1: Any, b2: Any) -> tuple[Any, 
 def attended(torch: Any, spec: Attention, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     """The exact result and its magnitude, beside the inputs, some queries of a head at a time."""
     shape = spec.shapes()[-1]
-    exact, magnitude = (torch.empty(shape, dtype=torch.float64, device=q.device) for _ in range(2))
+    made = [torch.empty(shape, dtype=torch.float64, device=q.device) for _ in range(2)]
+    exact, magnitude = (spec.by_heads(3, one) for one in made)
+    q, k, v = (spec.by_heads(which, one) for which, one in enumerate((q, k, v)))
     at = torch.arange(spec.keys, device=q.device)
     for b, h in itertools.product(range(spec.batch), range(spec.heads)):
         keys, values = (x[b, h // spec.group].double() for x in (k, v))
@@ -132,7 +134,7 @@ def attended(torch: Any, spec: Attention, q: Any, k: Any, v: Any) -> tuple[Any, 
             exact[b, h, some] = weights @ values / total
             rounded = weights.clamp(min=spec.least_weight).masked_fill(weights == 0, 0)
             magnitude[b, h, some] = (rounded.square() @ values.square()).sqrt() / total
-    return exact, magnitude
+    return made[0], made[1]
 
 
 def _convolution(torch: Any, conv: Conv, x: Any, w: Any) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .attention import ATTENTION_DTYPES, Attention
+from .attention import ATTENTION_DTYPES, ATTENTION_LAYOUTS, Attention
 from .contraction import (
     GATED,
     INSTRUCTION,
@@ -37,6 +37,7 @@ Spec: TypeAlias = "Gemm | Convolution | Attention"
 
 __all__ = [
     "ATTENTION_DTYPES",
+    "ATTENTION_LAYOUTS",
     "DTYPES",
     "GATED",
     "GROUP",

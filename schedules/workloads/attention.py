@@ -17,6 +17,12 @@ ATTENTION_DTYPES: Final = ("float16", "bfloat16")
 
 _LEAST: Final = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
 
+ATTENTION_LAYOUTS: Final = ("BHSD", "BSHD")
+"""Orders of axes in memory: batch, heads, tokens, dim, or tokens before heads."""
+
+SAME_SCALE: Final = 1e-7
+"""Relative difference of scales that float32 hardly tells apart."""
+
 _EXTENTS: Final = ("batch", "heads", "queries", "keys", "dim")
 
 
@@ -24,7 +30,12 @@ _EXTENTS: Final = ("batch", "heads", "queries", "keys", "dim")
 class Attention:
     """``O[q] = sum over k of softmax(Q[q] * K[k] / sqrt(dim)) * V[k]``, for each head of a batch.
 
-    Tensors lie as PyTorch's scaled_dot_product_attention has them: (batch, heads, tokens, dim).
+    ``layout``: the axes of Q and O in memory, batch, heads, tokens and dim, as PyTorch's
+    scaled_dot_product_attention has them (``BHSD``), or tokens before heads (``BSHD``), as linear
+    layers make them; ``kv_layout``: those of K and V, by default the same. ``within``: the extents
+    in memory of the third axis of Q, K and V where they are the first part of a larger one: heads
+    of a product that is Q, K and V at once, tokens of a cache; 0: no larger one.
+    ``scaled``: what scores are multiplied by, by default ``1 / sqrt(dim)``.
     ``kv_heads``: heads of K and V where they are fewer; each belongs to ``heads // kv_heads``
     neighbouring heads of Q (grouped queries). ``causal``: query i sees keys 0 to i, as PyTorch's
     ``is_causal`` has it, however many keys there are. No query sees no key: there is at least one,
@@ -40,6 +51,10 @@ class Attention:
     kv_heads: int | None = None
     causal: bool = False
     dtype: str = "float16"
+    layout: str = "BHSD"
+    kv_layout: str = ""
+    within: tuple[int, int, int] = (0, 0, 0)
+    scaled: float | None = None
 
     def __post_init__(self) -> None:
         """Resolve the defaults and refuse what makes no sense."""
@@ -54,6 +69,8 @@ class Attention:
         if types.dtype not in ATTENTION_DTYPES:
             raise WorkloadError("attention.dtype", choices=ATTENTION_DTYPES, value=types.dtype)
         object.__setattr__(self, "dtype", types.dtype)
+        self._check_layouts()
+        self._check_scale()
 
     @property
     def groups(self) -> int:
@@ -68,7 +85,7 @@ class Attention:
     @property
     def scale(self) -> float:
         """What scores are multiplied by."""
-        return 1 / math.sqrt(self.dim)
+        return 1 / math.sqrt(self.dim) if self.scaled is None else self.scaled
 
     @property
     def least_weight(self) -> float:
@@ -101,14 +118,19 @@ class Attention:
         heads = f"{self.heads}" if self.group == 1 else f"{self.heads}_{self.groups}"
         causal = "_causal" if self.causal else ""
         tokens = f"{self.queries}x{self.keys}x{self.dim}"
-        return f"attention_b{self.batch}_h{heads}_{tokens}_{self.types.suffix}{causal}"
+        lying = "".join(f"_{word}" for word in self._lying()).replace(" ", "_").lower()
+        scaled = "" if self.scaled is None else f"_by_{_identifier(self.scaled)}"
+        base = f"attention_b{self.batch}_h{heads}_{tokens}_{self.types.suffix}{causal}"
+        return f"{base}{lying}{scaled}"
 
     @property
     def title(self) -> str:
         """In words: ``float16 attention 2 x 16 x 4096 x 4096 x 128, causal``."""
         heads = f"{self.heads}" if self.group == 1 else f"{self.heads}/{self.groups}"
         extents = f"{self.batch} x {heads} x {self.queries} x {self.keys} x {self.dim}"
-        return f"{self.dtype} attention {extents}{', causal' if self.causal else ''}"
+        words = ["causal"] * self.causal + self._lying()
+        words += [] if self.scaled is None else [f"scaled by {self.scaled:g}"]
+        return ", ".join([f"{self.dtype} attention {extents}", *words])
 
     def flops(self) -> int:
         """Multiplications and additions of both matmuls; half of them where it is causal.
@@ -120,9 +142,22 @@ class Attention:
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of Q, K, V and O in memory."""
-        q = (self.batch, self.heads, self.queries, self.dim)
-        k = (self.batch, self.groups, self.keys, self.dim)
-        return q, k, k, q
+        q, k, v = (self._in_memory(which, extent) for which, extent in enumerate(self.within))
+        return q, k, v, self._in_memory(3)
+
+    def lying(self, which: int, head: Any, token: Any) -> tuple[Any, Any]:
+        """``head`` and ``token`` in their order in memory; ``which``: 0 to 3, of Q, K, V and O."""
+        layout = self.kv_layout if which in (1, 2) else self.layout
+        return (head, token) if layout == "BHSD" else (token, head)
+
+    def by_heads(self, which: int, x: Any) -> Any:
+        """A tensor as it lies in memory as a view (batch, heads, tokens, dim), of numpy or torch.
+
+        ``which``: 0 to 3, of Q, K, V and O.
+        """
+        heads, tokens = self._extents(which)
+        ordered = x if self.lying(which, 0, 1) == (0, 1) else x.swapaxes(1, 2)
+        return ordered[:, :heads, :tokens]
 
     @property
     def input_dtypes(self) -> tuple[str, ...]:
@@ -138,7 +173,7 @@ class Attention:
     def reference(self, q: Any, k: Any, v: Any) -> Any:
         """The exact result for the inputs as stored, in float64."""
         weights = self._weights(q, k)
-        return weights @ self._shared(v) / weights.sum(axis=-1, keepdims=True)
+        return self._stored(weights @ self._shared(2, v) / weights.sum(axis=-1, keepdims=True))
 
     def magnitude(self, q: Any, k: Any, v: Any) -> Any:
         """What rounding errors are relative to: the root of the sum of squares of all summands.
@@ -148,8 +183,8 @@ class Attention:
         """
         weights = self._weights(q, k)
         rounded = np.where(weights > 0, np.maximum(weights, self.least_weight), 0)
-        squares = np.square(rounded) @ np.square(self._shared(v))
-        return np.sqrt(squares) / weights.sum(axis=-1, keepdims=True)
+        squares = np.square(rounded) @ np.square(self._shared(2, v))
+        return self._stored(np.sqrt(squares) / weights.sum(axis=-1, keepdims=True))
 
     def function(self) -> Any:
         """The PrimFunc: scores, their softmax and the sum as a block each, nothing tiled."""
@@ -162,7 +197,8 @@ class Attention:
         group, wide = self.group, self.accumulator
 
         def score(b: Any, h: Any, i: Any, j: Any) -> Any:
-            left, right = q[b, h, i, d], k[b, h // group, j, d]
+            left = q[(b, *self.lying(0, h, i), d)]
+            right = k[(b, *self.lying(1, h // group, j), d)]
             return te.sum(left.astype(wide) * right.astype(wide), axis=d)
 
         def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
@@ -186,26 +222,72 @@ class Attention:
         )
 
         def weighted(b: Any, h: Any, i: Any, c: Any) -> Any:
-            value = v[b, h // group, over[2], c].astype(wide)
+            value = v[(b, *self.lying(2, h // group, over[2]), c)].astype(wide)
             return te.sum(weights[b, h, i, over[2]] * value, axis=over[2])
 
         sums = te.compute((*rows, self.dim), weighted, name="sums")
-        out = te.compute(
-            (*rows, self.dim),
-            lambda b, h, i, c: (sums[b, h, i, c] / total[b, h, i]).astype(self.out),
-            name="O",
-        )
+
+        def stored(b: Any, x: Any, y: Any, c: Any) -> Any:
+            h, i = self.lying(3, x, y)  # to exchange two is its own inverse
+            return (sums[b, h, i, c] / total[b, h, i]).astype(self.out)
+
+        out = te.compute(self.shapes()[-1], stored, name="O")
         return te.create_prim_func([q, k, v, out]).with_attr("global_symbol", self.name)
+
+    def _extents(self, which: int) -> tuple[int, int]:
+        """Heads and tokens of Q, K, V or O."""
+        return (self.groups, self.keys) if which in (1, 2) else (self.heads, self.queries)
+
+    def _in_memory(self, which: int, within: int = 0) -> tuple[int, ...]:
+        """The shape of Q, K, V or O as it lies in memory, in an axis of ``within`` elements."""
+        second, third = self.lying(which, *self._extents(which))
+        return (self.batch, second, within or third, self.dim)
+
+    def _check_layouts(self) -> None:
+        """Resolve and check how tensors lie in memory; ``within`` is 0 where nothing is larger."""
+        object.__setattr__(self, "kv_layout", self.kv_layout or self.layout)
+        for layout in (self.layout, self.kv_layout):
+            if layout not in ATTENTION_LAYOUTS:
+                raise WorkloadError("workload.layout", choices=ATTENTION_LAYOUTS, value=layout)
+        least = [self._in_memory(which)[2] for which in range(3)]
+        for extent, fewest in zip(self.within, least):
+            check_extent("within", extent or fewest, least=fewest)
+        larger = (extent * (extent != few) for extent, few in zip(self.within, least, strict=True))
+        object.__setattr__(self, "within", tuple(larger))
+
+    def _check_scale(self) -> None:
+        """Check ``scaled``, which is None where it is what it is by default."""
+        if self.scaled is None:
+            return
+        if not (math.isfinite(self.scaled) and self.scaled > 0):
+            raise WorkloadError("attention.scale", value=self.scaled)
+        usual = math.isclose(self.scaled, 1 / math.sqrt(self.dim), rel_tol=SAME_SCALE)
+        object.__setattr__(self, "scaled", None if usual else float(self.scaled))
+
+    def _lying(self) -> list[str]:
+        """In words, how tensors lie where it is not as PyTorch has them by default."""
+        orders = list(dict.fromkeys((self.layout, self.kv_layout)))
+        inside = [f"in {' '.join(map(str, self.within))}"] if any(self.within) else []
+        return [*(orders if orders != ["BHSD"] else []), *inside]
 
     def _weights(self, q: Any, k: Any) -> Any:
         """The exponential of each score, relative to the largest of its row; 0 where masked."""
-        keys = self._shared(k)
-        scores = q.astype(np.float64) @ keys.swapaxes(-1, -2) * self.scale
+        keys = self._shared(1, k)
+        scores = self.by_heads(0, q).astype(np.float64) @ keys.swapaxes(-1, -2) * self.scale
         if self.causal:
             at = np.arange(self.queries)[:, None], np.arange(self.keys)[None, :]
             scores = np.where(at[1] <= at[0], scores, -np.inf)
         return np.exp(scores - scores.max(axis=-1, keepdims=True))
 
-    def _shared(self, x: Any) -> Any:
+    def _shared(self, which: int, x: Any) -> Any:
         """K or V in float64, a head for each head of Q."""
-        return np.repeat(x.astype(np.float64), self.group, axis=1)
+        return np.repeat(self.by_heads(which, x).astype(np.float64), self.group, axis=1)
+
+    def _stored(self, out: Any) -> Any:
+        """The output, which has heads before tokens, as it lies in memory."""
+        return out if self.layout == "BHSD" else np.ascontiguousarray(out.swapaxes(1, 2))
+
+
+def _identifier(value: float) -> str:
+    """A number in characters of a C identifier, another one for each number."""
+    return f"{value!r}".replace(".", "p").replace("-", "m").replace("+", "")

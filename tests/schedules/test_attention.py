@@ -29,6 +29,14 @@ CASES = {
     ),
     "causal-more-keys": (Attention(2, 1, 20, 70, 16, causal=True), AttentionTile(16, 16)),
     "grouped": (Attention(2, 6, 33, 20, 24, kv_heads=2, dtype="bf16"), AttentionTile(32, 16)),
+    "by-tokens": (
+        Attention(2, 4, 33, 20, 16, kv_heads=2, layout="BSHD", within=(9, 3, 0), scaled=0.5),
+        AttentionTile(32, 16),
+    ),
+    "of-a-cache": (
+        Attention(1, 2, 20, 33, 16, layout="BSHD", kv_layout="BHSD", within=(0, 40, 64)),
+        AttentionTile(16, 16),
+    ),
     "one-key": (Attention(1, 1, 5, 1, 8), AttentionTile(16, 16)),
     "one-query": (Attention(1, 4, 1, 50, 64, kv_heads=1, dtype="bf16"), AttentionTile(16, 32)),
 }
@@ -79,6 +87,23 @@ def by_hand(attention: Attention, q: Any, k: Any, v: Any) -> Any:
 def test_the_reference_is_the_definition(attention: Attention) -> None:
     inputs = attention.inputs(seed=1)
     assert attention.reference(*inputs) == pytest.approx(by_hand(attention, *inputs))
+
+
+def test_the_reference_reads_tensors_as_they_lie() -> None:
+    plain = Attention(2, 4, 5, 7, 3, kv_heads=2, causal=True)
+    q, k, v = plain.inputs()
+    of_cache = np.full((2, 2, 11, 3), np.nan, k.dtype)
+    of_cache[:, :, :7] = k
+    of_product = np.full((2, 5, 8, 3), np.nan, q.dtype)
+    of_product[:, :, :4] = q.swapaxes(1, 2)
+    lying = Attention(
+        2, 4, 5, 7, 3, 2, True, layout="BSHD", kv_layout="BHSD", within=(8, 11, 7), scaled=3**-0.5
+    )
+    assert lying.shapes() == ((2, 5, 8, 3), (2, 2, 11, 3), (2, 2, 7, 3), (2, 5, 4, 3))
+    assert (lying.within, lying.scaled) == ((8, 11, 0), None)
+    for find in ("reference", "magnitude"):
+        right = getattr(plain, find)(q, k, v)
+        assert getattr(lying, find)(of_product, of_cache, v).swapaxes(1, 2) == pytest.approx(right)
 
 
 def test_the_reference_is_that_of_torch() -> None:
@@ -173,6 +198,9 @@ def test_attention_says_what_it_is() -> None:
     assert whole.flops() == 2 * attention.flops()
     assert whole == Attention(2, 16, 4096, 512, 128, kv_heads=16, dtype="fp16")
     assert whole.name == "attention_b2_h16_4096x512x128_float16"
+    lying = Attention(1, 4, 8, 8, 16, layout="BSHD", within=(12, 12, 12), scaled=0.1)
+    assert lying.name == "attention_b1_h4_8x8x16_float16_bshd_in_12_12_12_by_0p1"
+    assert lying.title == "float16 attention 1 x 4 x 8 x 8 x 16, BSHD, in 12 12 12, scaled by 0.1"
 
 
 def test_what_attention_is_not() -> None:
@@ -180,6 +208,12 @@ def test_what_attention_is_not() -> None:
         Attention(1, 1, 16, 0, 16)
     with refused("attention.heads", WorkloadError, heads=8, kv_heads=3):
         Attention(1, 8, 16, 16, 16, kv_heads=3)
+    with refused("workload.layout", WorkloadError, value="SBHD"):
+        Attention(1, 1, 16, 16, 16, kv_layout="SBHD")
+    with refused("workload.extent", WorkloadError, name="within", least=16):
+        Attention(1, 1, 16, 16, 16, within=(0, 15, 0))
+    with refused("attention.scale", WorkloadError, value=-0.5):
+        Attention(1, 1, 16, 16, 16, scaled=-0.5)
     with refused("attention.dtype", WorkloadError, value="float32"):
         Attention(1, 1, 16, 16, 16, dtype="fp32")
     with refused("tile.least", WorkloadError, name="n", value=0):

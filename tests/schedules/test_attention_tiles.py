@@ -20,7 +20,7 @@ from pipeliner.schedules import (
     schedule_attention,
 )
 from pipeliner.schedules.choice import compare_attention
-from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.closed_form import CUT_SHORT, kernel_info
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.schedules.tile_space import attention_tiles
@@ -36,6 +36,14 @@ CASES = {
     "even": (LLAMA, AttentionTile(128, 128)),
     "ragged": (Attention(2, 4, 200, 100, 72, kv_heads=2, dtype="bf16"), AttentionTile(64, 48)),
     "causal": (replace(LLAMA, causal=True), AttentionTile(128, 176)),
+    "by tokens": (
+        Attention(2, 4, 200, 100, 72, kv_heads=2, layout="BSHD", within=(12, 12, 0)),
+        AttentionTile(64, 48),
+    ),
+    "of a cache": (
+        Attention(2, 4, 200, 100, 64, layout="BSHD", kv_layout="BHSD", within=(0, 300, 0)),
+        AttentionTile(64, 48),
+    ),
 }
 
 
@@ -45,7 +53,8 @@ def comparable(info: KernelInfo) -> KernelInfo:
     def capped(op: object) -> object:
         if not isinstance(op, CopyInfo):
             return op
-        return replace(op, aligned=min(op.aligned, 8), multicast=())
+        short = CUT_SHORT if op.no_tma else ""  # in other words than recognition's
+        return replace(op, aligned=min(op.aligned, 8), multicast=(), no_tma=short)
 
     (loop,) = info.loops
     ops = tuple(map(capped, loop.ops))

@@ -195,7 +195,7 @@ def _attention(args: argparse.Namespace, size: int | None) -> Spec:
         if getattr(args, name):
             raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
     usual = _ATTENTION if size is None else _ATTENTION_SMALL
-    extents = {
+    extents: dict[str, Any] = {
         name: value if getattr(args, name) is None else getattr(args, name)
         for name, value in usual.items()
     }

@@ -19,6 +19,7 @@ SENTENCES: Final = {
         "cannot share {kv_heads:count head} of keys and values equally among {heads:count head} of "
         "queries"
     ),
+    "attention.scale": "expected scores to be multiplied by a positive number, not {value}",
     "gated.plain": "{workload}: a gated GEMM has no epilogue and no weights of another type",
     "gemm.weights": (
         "cannot multiply {dtype} by weights of type {weights!r}: expected int8 weights with one of "
