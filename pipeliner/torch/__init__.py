@@ -1,10 +1,12 @@
-"""PyTorch's linear, matmul and conv2d by kernels of this library, built at first sight.
+"""PyTorch's linear, matmul, conv2d and attention by kernels of this library, built at first sight.
 
     import pipeliner.torch as pt
 
     y = pt.linear(x, weight, bias)         # what torch.nn.functional.linear returns
     c = pt.matmul(a, b)
     z = pt.conv2d(image, filters, padding=1)
+    o = pt.attention(q, k, v, causal=True)
+    g = pt.gated(x, gate, value)           # silu(linear(x, gate)) * linear(x, value)
 
 They are ``torch.ops.pipeliner.linear`` and so on, too, for ``torch.compile``. What no kernel is
 built for is PyTorch's own, and said once; ``fallbacks()`` lists it.
@@ -18,13 +20,13 @@ from typing import Any
 from ..diagnostics import Reason
 
 if find_spec("torch") is not None:
-    from .calls import conv2d, linear, matmul
+    from .calls import attention, conv2d, gated, linear, matmul
     from .said import fallbacks
 
-    __all__ = ["conv2d", "fallbacks", "linear", "matmul"]
+    __all__ = ["attention", "conv2d", "fallbacks", "gated", "linear", "matmul"]
 else:
 
     def __getattr__(name: str) -> Any:
-        if name in ("conv2d", "fallbacks", "linear", "matmul"):
+        if name in ("attention", "conv2d", "fallbacks", "gated", "linear", "matmul"):
             raise ImportError(Reason("torch.missing"))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,6 +35,32 @@ def matmul(input: Any, other: Any) -> Any:
     return ops.matmul(input, other)
 
 
+def gated(input: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
+    """``activation(linear(input, gate)) * linear(input, value)``: SwiGLU, GEGLU or ReGLU.
+
+    ``activation``: ``silu``, ``gelu`` or ``relu``.
+    """
+    if _are_plain(input, gate, value):
+        return kernels.gated(input, gate, value, activation)
+    return ops.gated(input, gate, value, activation)
+
+
+def attention(
+    query: Any, key: Any, value: Any, causal: bool = False, scale: float | None = None
+) -> Any:
+    """``torch.nn.functional.scaled_dot_product_attention`` without a mask or dropout.
+
+    Tensors are (batch, heads, tokens, dim), as they are or as views of (batch, tokens, heads, dim),
+    of the first tokens of a cache or of some heads of a product; none is copied. ``key`` and
+    ``value`` may have fewer heads, of which each belongs to neighbouring ones of ``query``. The
+    output's tokens lie before its heads where those of ``query`` do. ``causal``: query i sees keys
+    0 to i.
+    """
+    if _are_plain(query, key, value):
+        return kernels.attention(query, key, value, causal, scale)
+    return ops.attention(query, key, value, causal, scale)
+
+
 def conv2d(
     input: Any,
     weight: Any,

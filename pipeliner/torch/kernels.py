@@ -8,10 +8,12 @@ from typing import Any, Final
 import torch
 from torch.nn import functional
 
+from .attention import attended, tokens_first
 from .dispatch import run, strided
 from .problems import (
     Window,
     convolution,
+    gated_product,
     input_gradient,
     is_channels_last,
     product,
@@ -47,6 +49,60 @@ def matmul(a: Any, b: Any) -> Any:
         return torch.matmul(a, b)
     out = run("matmul", key, (a, b), lambda: product(strided(a), strided(b), tf32=tf32))
     return torch.matmul(a, b).contiguous() if out is None else out
+
+
+def gated(x: Any, gate: Any, value: Any, activation: str) -> Any:
+    """What ``activation(linear(x, gate)) * linear(x, value)`` is."""
+    tf32 = x.dtype is _FLOAT32 and _products_by_tf32()
+    try:
+        key = ("gated", activation, tf32, *_known(x), *_known(gate), *_known(value))
+    except RuntimeError:
+        return gated_by(functional.linear, x, gate, value, activation)
+
+    def problem() -> Any:
+        matrices = strided(gate.t()), strided(value.t())
+        return gated_product(strided(x), *matrices, activation, tf32=tf32)
+
+    out = run("gated", key, (x, gate, value), problem)
+    return gated_by(functional.linear, x, gate, value, activation) if out is None else out
+
+
+def gated_by(linear: Any, x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
+    """The same by two calls of ``linear``."""
+    made = getattr(functional, activation)(linear(x, gate)) * linear(x, value)
+    return made.contiguous()
+
+
+def attention(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
+    """What ``torch.nn.functional.scaled_dot_product_attention`` returns."""
+    try:
+        key = ("attention", causal, scale, *_known(q), *_known(k), *_known(v))
+    except RuntimeError:
+        return attention_by_torch(q, k, v, causal, scale)
+
+    def problem() -> Any:
+        return attended(strided(q), strided(k), strided(v), causal=causal, scale=scale)
+
+    out = run("attention", key, (q, k, v), problem)
+    return attention_by_torch(q, k, v, causal, scale) if out is None else out
+
+
+def attention_by_torch(
+    q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None
+) -> Any:
+    """The same by PyTorch's own."""
+    grouped = bool(q.dim() == k.dim() == 4 and q.shape[1] != k.shape[1])
+    made = functional.scaled_dot_product_attention(
+        q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
+    return lying_as(q, made)
+
+
+def lying_as(q: Any, made: Any) -> Any:
+    """``made`` with its tokens before its heads in memory where those of ``q`` are, else dense."""
+    if q.layout is torch.strided and tokens_first(q.shape, q.stride()):
+        return made.transpose(1, 2).contiguous().transpose(1, 2)
+    return made.contiguous()
 
 
 def conv2d(x: Any, w: Any, bias: Any, window: Window) -> Any:

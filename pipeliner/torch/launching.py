@@ -140,7 +140,8 @@ def _scratch(workspace: Workspace, place: Any) -> Any:
 def _strides(problem: TorchCall) -> tuple[int, ...]:
     """Strides of the output."""
     shape = problem.out
-    if not problem.channels_last:
-        return tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
-    _, channels, height, width = shape
-    return (height * width * channels, 1, width * channels, channels)
+    order = problem.axes or tuple(range(len(shape)))
+    steps = {
+        axis: math.prod(shape[after] for after in order[at + 1 :]) for at, axis in enumerate(order)
+    }
+    return tuple(steps[axis] for axis in range(len(shape)))

@@ -16,6 +16,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional
 
+from ..diagnostics import Reason
 from . import dispatch, kernels, launching, said
 from .problems import Window
 
@@ -26,6 +27,10 @@ _WINDOW: Final = "SymInt[2] stride, SymInt[2] padding, SymInt[2] dilation, SymIn
 SCHEMAS: Final = {
     "linear": "(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
     "matmul": "(Tensor input, Tensor other) -> Tensor",
+    "gated": '(Tensor input, Tensor gate, Tensor value, str activation="silu") -> Tensor',
+    "attention": (
+        "(Tensor query, Tensor key, Tensor value, bool causal=False, float? scale=None) -> Tensor"
+    ),
     "conv2d": f"(Tensor input, Tensor weight, Tensor? bias, {_WINDOW}) -> Tensor",
     "conv2d_input_gradient": f"(Tensor dy, Tensor weight, SymInt[4] size, {_WINDOW}) -> Tensor",
     "conv2d_weight_gradient": f"(Tensor dy, Tensor input, SymInt[4] size, {_WINDOW}) -> Tensor",
@@ -42,6 +47,16 @@ def linear(x: Any, w: Any, bias: Any = None) -> Any:
 def matmul(a: Any, b: Any) -> Any:
     """The op ``matmul``, through torch's dispatcher."""
     return torch.ops.pipeliner.matmul.default(a, b)
+
+
+def gated(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
+    """The op ``gated``, through torch's dispatcher."""
+    return torch.ops.pipeliner.gated.default(x, gate, value, activation)
+
+
+def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
+    """The op ``attention``, through torch's dispatcher."""
+    return torch.ops.pipeliner.attention.default(q, k, v, causal, scale)
 
 
 def conv2d(x: Any, w: Any, bias: Any, *window: Any) -> Any:
@@ -172,6 +187,14 @@ def _linear(x: Any, w: Any, bias: Any = None) -> Any:
     return kernels.linear(x, w, bias)
 
 
+def _gated(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
+    return kernels.gated(x, gate, value, activation)
+
+
+def _attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
+    return kernels.attention(q, k, v, causal, scale)
+
+
 def _conv2d(x: Any, w: Any, bias: Any, *window: Any) -> Any:
     return kernels.conv2d(x, w, bias, _window(window))
 
@@ -197,6 +220,22 @@ def _like_matmul(a: Any, b: Any) -> Any:
     return a.new_empty(torch.matmul(a, b).shape)
 
 
+def _like_gated(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
+    return _like_linear(x, gate)
+
+
+def _like_attention(
+    q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None
+) -> Any:
+    made = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return kernels.lying_as(q, made)
+
+
+def _two_products(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
+    """``gated`` of kernels with gradients of their own."""
+    return kernels.gated_by(linear, x, gate, value, activation)
+
+
 def _like_conv2d(x: Any, w: Any, bias: Any, *window: Any) -> Any:
     made = functional.conv2d(x, w, bias, *window)
     return torch.empty_like(made, memory_format=kernels.image_format(x, w))
@@ -206,7 +245,7 @@ def _like_size(dy: Any, other: Any, size: Any, *window: Any) -> Any:
     return torch.empty(size, dtype=dy.dtype, device=dy.device, memory_format=torch.channels_last)
 
 
-def _plain(x: Any, w: Any, bias: Any = None) -> bool:
+def _plain(x: Any, w: Any, *others: Any) -> bool:
     """Whether an op's own formulas for gradients hold: rows by a matrix."""
     return bool(x.dim() > 1 and w.dim() == 2)
 
@@ -224,8 +263,10 @@ def _autograd(op: Any, gradient: Any, below: Any, own: Any, peer: Any) -> Callab
     """The op's kernel for autograd.
 
     ``below``: the op without gradients. ``own``: whether ``gradient`` can be taken; if not, or with
-    forward-mode differentiation, ``peer``, PyTorch's op, is called and differentiated.
+    forward-mode differentiation, ``peer``, PyTorch's op, is called and differentiated. So it is
+    where ``gradient`` is a reason, which is said, and a gradient is wanted.
     """
+    name = str(op._schema.name).removeprefix(f"{NAMESPACE}::")
     after = torch._C._after_autograd_keyset
     count = len(op._schema.arguments)  # the dispatcher leaves out what is as by default
     known: set[int] = {
@@ -240,6 +281,9 @@ def _autograd(op: Any, gradient: Any, below: Any, own: Any, peer: Any) -> Callab
         if forward_ad._current_level >= 0 or not own(*args):
             return peer(*args)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+            if isinstance(gradient, Reason):
+                said.say(name, gradient)
+                return peer(*args)
             return gradient.apply(*args, *[None] * (count - len(args)))
         if keys.raw_repr() in known:
             return below(*args)
@@ -281,6 +325,14 @@ def _register() -> None:
     made = {
         "linear": (_linear, _like_linear, LinearGradient, _plain, functional.linear),
         "matmul": (kernels.matmul, _like_matmul, MatmulGradient, _alike, torch.matmul),
+        "gated": (_gated, _like_gated, Reason("torch.two_products"), _plain, _two_products),
+        "attention": (
+            _attention,
+            _like_attention,
+            Reason("torch.left", op="attention", why=Reason("torch.gradient")),
+            lambda *args: True,
+            kernels.attention_by_torch,
+        ),
         "conv2d": (_conv2d, _like_conv2d, ConvGradients, _images, functional.conv2d),
         "conv2d_input_gradient": (
             _input_gradient,

@@ -15,10 +15,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import WorkloadError
-from ..schedules.workloads import Conv, ConvInputGrad, ConvWeightGrad, Gemm, Spec, conv2d
+from ..schedules.workloads import (
+    Conv,
+    ConvInputGrad,
+    ConvWeightGrad,
+    GatedGemm,
+    Gemm,
+    Spec,
+    conv2d,
+)
 
 DTYPES_TAKEN: Final = ("float16", "bfloat16", "float32")
 """Types of tensors that kernels are built for; other types are left to PyTorch."""
+
+CHANNELS_LAST: Final = (0, 2, 3, 1)
+"""The order of axes in memory of an image that is channels_last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +43,14 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class TorchCall:
-    """A workload, the shape of the tensor that it makes, and whether that is channels_last."""
+    """A workload, the shape of the tensor that it makes, and the order of its axes in memory.
+
+    ``axes``: empty where that is their own order.
+    """
 
     spec: Spec
     out: tuple[int, ...]
-    channels_last: bool = False
+    axes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,20 @@ def product(
     return TorchCall(gemm, out)
 
 
+def gated_product(
+    a: Strided, gate: Strided, value: Strided, activation: str, *, tf32: bool = False
+) -> TorchCall:
+    """``activation(a @ gate) * (a @ value)`` of two matrices of one shape."""
+    one, other = (product(a, b, tf32=tf32) for b in (gate, value))
+    assert isinstance(one.spec, Gemm)
+    if len(gate.shape) != 2 or one.spec != other.spec:
+        found = tuple(f"{b.shape} of strides {b.strides}" for b in (gate, value))
+        raise WorkloadError("torch.gated", found=found)
+    names = ("m", "n", "k", "batch", "dtype", "layout", "accumulator", "out")
+    same = {name: getattr(one.spec, name) for name in names}
+    return TorchCall(GatedGemm(**same, activation=activation), one.out)
+
+
 def convolution(
     x: Strided,
     w: Strided,
@@ -98,7 +126,7 @@ def convolution(
     out = (conv.n, conv.k, *conv.out_size)
     if not last and conv.k > 1 and math.prod(conv.out_size) > 1:
         raise WorkloadError("torch.channels_first", name="x", strides=x.strides)
-    return TorchCall(conv, out, channels_last=True)
+    return TorchCall(conv, out, CHANNELS_LAST)
 
 
 def input_gradient(
@@ -108,7 +136,7 @@ def input_gradient(
     conv = _convolution(size, w.shape, window, _dtype((dy, w), tf32=tf32), (dy, w))
     _check_gradient(conv, dy)
     _check_last("w", w)
-    return TorchCall(ConvInputGrad(conv), tuple(size), channels_last=True)
+    return TorchCall(ConvInputGrad(conv), tuple(size), CHANNELS_LAST)
 
 
 def weight_gradient(
@@ -118,7 +146,7 @@ def weight_gradient(
     conv = _convolution(x.shape, size, window, _dtype((dy, x), tf32=tf32), (dy, x))
     _check_gradient(conv, dy)
     _check_last("x", x)
-    return TorchCall(ConvWeightGrad(conv), tuple(size), channels_last=True)
+    return TorchCall(ConvWeightGrad(conv), tuple(size), CHANNELS_LAST)
 
 
 def is_channels_last(x: Strided, w: Strided) -> bool:

@@ -129,6 +129,86 @@ def test_conv2d(size: tuple[int, ...], window: dict[str, int]) -> None:
     nothing_left()
 
 
+def exactly(q: Any, k: Any, v: Any, **how: Any) -> Any:
+    """Attention in float64."""
+    return F.scaled_dot_product_attention(*(x.double() for x in (q, k, v)), enable_gqa=True, **how)
+
+
+def attends(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None) -> None:
+    """That attention is about as near to float64 as PyTorch's own is, and left to no one."""
+    exact = exactly(q, k, v, is_causal=causal, scale=scale)
+    theirs = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
+    ours = pt.attention(q, k, v, causal=causal, scale=scale)
+    error, usual = (float((x.double() - exact).abs().max()) for x in (ours, theirs))
+    assert ours.dtype == q.dtype
+    assert error <= 2 * usual + torch.finfo(q.dtype).eps * float(exact.abs().max()), (error, usual)
+    nothing_left()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(dtype: Any, causal: bool) -> None:
+    queries, keys = (one // 2 for one in extents(SEED + 3, 2, 16))
+    made = torch.randn(2, queries, 12, 64, device="cuda").to(dtype)
+    q, k, v = (x.transpose(1, 2) for x in made.split((8, 2, 2), dim=2))  # one product's heads
+    attends(q, k, v, causal=causal)
+    cache = torch.randn(2, 2, 2, keys + 40, 128, device="cuda").to(dtype)
+    cache[..., keys:, :] = torch.nan  # what nobody has written yet
+    k, v = cache[:, :, :, :keys]
+    q = torch.randn(2, 8, queries, 128, device="cuda").to(dtype)
+    attends(q, k, v, causal=causal, scale=0.05)
+
+
+def test_attention_of_one_tile_of_many_heads() -> None:
+    q, k, v = torch.randn(3, 8, 12, 128, 64, device="cuda", dtype=torch.float16)
+    attends(q, k, v)
+
+
+@pytest.mark.filterwarnings("default")  # inductor's own
+def test_compiled_and_captured_attention() -> None:
+    wide = torch.randn(3 * 512, 512, device="cuda", dtype=torch.bfloat16) / 16
+    x = torch.randn(2, 192, 512, device="cuda", dtype=torch.bfloat16)
+
+    def layer(x: Any, attention: Callable[..., Any]) -> Any:
+        q, k, v = F.linear(x, wide).view(2, 192, 24, 64).transpose(1, 2).chunk(3, dim=1)
+        return attention(q, k, v).transpose(1, 2).reshape(2, 192, 512).relu()
+
+    compiled = torch.compile(lambda x: layer(x, pt.attention), fullgraph=True)
+    right = layer(x, F.scaled_dot_product_attention)
+    torch.testing.assert_close(compiled(x), right, rtol=2e-2, atol=2e-2)
+    layer(x, pt.attention)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = layer(x, pt.attention)
+    for _ in range(2):
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        right = layer(x, F.scaled_dot_product_attention)
+        torch.testing.assert_close(out, right, rtol=2e-2, atol=2e-2)
+    nothing_left()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("activation", ["silu", "gelu", "relu"])
+def test_gated(dtype: Any, activation: str) -> None:
+    m, n, k = extents(SEED + 4, 3)
+    x, gate, value = (
+        torch.randn(*one, device="cuda").to(dtype) for one in ((m, k), (n, k), (n, k))
+    )
+
+    def two(x: Any, gate: Any, value: Any) -> Any:
+        return getattr(F, activation)(F.linear(x, gate)) * F.linear(x, value)
+
+    exact = two(*(one.double() for one in (x, gate, value)))
+    ours, theirs = pt.gated(x, gate, value, activation), two(x, gate, value)
+    error, usual = (float((one.double() - exact).abs().max()) for one in (ours, theirs))
+    assert error <= 2 * usual
+    nothing_left()
+    with pytest.warns(said.FallbackWarning, match="two products"):
+        agrees(pt.gated, lambda *a: F.silu(F.linear(*a[:2])) * F.linear(*a[::2]),
+               *(one.requires_grad_() for one in (x, gate, value)))  # fmt: skip
+
+
 def test_float32_is_tf32_only_where_it_may_be() -> None:
     a, b = torch.randn(256, 512, device="cuda"), torch.randn(512, 128, device="cuda")
     exact = a.double() @ b.double()
@@ -153,6 +233,9 @@ def test_what_is_refused_is_pytorchs_and_said() -> None:
         "elements": (x[:0], x),
         "begin": (odd, x),
     }
+    with pytest.warns(said.FallbackWarning, match="1 query: .* 16 or more"):
+        few = pt.attention(x[None, None, :1], x[None, None], x[None, None])
+    assert few.shape == (1, 1, 1, 64)
     for word, operands in cases.items():
         said.forget()
         with pytest.warns(said.FallbackWarning, match=word):

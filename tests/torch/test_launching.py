@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tvm
 
+from pipeliner.torch.attention import attended
 from pipeliner.torch.libraries import LoadedKernel
 from pipeliner.torch.problems import TorchCall, Window, convolution, product
 from pipeliner.torch.workspaces import Workspace
@@ -18,6 +19,7 @@ launching: Any = importlib.import_module("pipeliner.torch.launching")
 strided: Any = importlib.import_module("pipeliner.torch.dispatch").strided
 
 CPU = 1
+QUERIES = 16
 
 
 def on_cpu(call: TorchCall, *workspaces: Workspace) -> Any:
@@ -46,6 +48,19 @@ def test_an_image() -> None:
     out = launch(x, f)
     torch.testing.assert_close(out, right)
     assert out.stride() == right.stride()
+
+
+def test_heads_of_one_product_and_a_cache() -> None:
+    """Q is a part of Q, K and V at once, K and V are the first tokens of a cache."""
+    q = torch.randn(2, QUERIES, 7, 8).bfloat16()[:, :, :4].transpose(1, 2)
+    k, v = (torch.randn(2, 2, 9, 8).bfloat16()[:, :, :6] for _ in "kv")
+    call = attended(strided(q), strided(k), strided(v), causal=True, scale=0.5)
+    out = on_cpu(call)(q, k, v)
+    right = torch.nn.functional.scaled_dot_product_attention(
+        q.float(), k.float(), v.float(), is_causal=True, scale=0.5, enable_gqa=True
+    )
+    torch.testing.assert_close(out.float(), right, rtol=1e-2, atol=1e-2)
+    assert out.stride() == (QUERIES * 4 * 8, 8, 4 * 8, 1)
 
 
 def test_data_that_is_not_aligned_is_not_touched() -> None:

@@ -16,6 +16,13 @@ SENTENCES: Final = {
     "torch.strides": (
         "'{name}' has strides {strides:list}: expected its rows or its columns without gaps"
     ),
+    "torch.strides_of_heads": (
+        "strides of {name} are {strides:list}: expected heads or tokens without gaps"
+    ),
+    "torch.queries": "it has {found:count query}: kernels are built for {least} or more",
+    "torch.gated": "expected two matrices of one shape and order, not {found:list}",
+    "torch.gradient": "a gradient is wanted, for which PyTorch keeps what it has computed",
+    "torch.two_products": "gated is computed as two products, since a gradient is wanted",
     "torch.channels_first": "'{name}' is not channels_last: its strides are {strides:list}",
     "torch.bias": "expected a bias of {expected} elements of the same type, without gaps",
     "torch.padding": "padding {pads:list} is not the same on both sides",
