@@ -5,6 +5,7 @@
     y = pt.linear(x, weight, bias)         # what torch.nn.functional.linear returns
     c = pt.matmul(a, b)
     z = pt.conv2d(image, filters, padding=1)
+    f = pt.fused_linear(x, weight, bias, "gelu", residual)
     o = pt.attention(q, k, v, causal=True)
     g = pt.gated(x, gate, value)           # silu(linear(x, gate)) * linear(x, value)
 
@@ -15,18 +16,29 @@ built for is PyTorch's own, and said once; ``fallbacks()`` lists it.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 from ..diagnostics import Reason
 
 if find_spec("torch") is not None:
-    from .calls import attention, conv2d, gated, linear, matmul
+    from .calls import attention, conv2d, fused_linear, gated, linear, matmul
     from .said import fallbacks
 
-    __all__ = ["attention", "conv2d", "fallbacks", "gated", "linear", "matmul"]
+    __all__ = [
+        "attention",
+        "conv2d",
+        "fallbacks",
+        "fused_linear",
+        "gated",
+        "linear",
+        "matmul",
+    ]
 else:
+    _MISSING: Final = frozenset(
+        ("attention", "conv2d", "fallbacks", "fused_linear", "gated", "linear", "matmul")
+    )
 
     def __getattr__(name: str) -> Any:
-        if name in ("attention", "conv2d", "fallbacks", "gated", "linear", "matmul"):
+        if name in _MISSING:
             raise ImportError(Reason("torch.missing"))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,6 +35,18 @@ def matmul(input: Any, other: Any) -> Any:
     return ops.matmul(input, other)
 
 
+def fused_linear(
+    input: Any, weight: Any, bias: Any = None, activation: str = "", residual: Any = None
+) -> Any:
+    """``activation(linear(input, weight, bias)) + residual`` in one kernel.
+
+    ``activation``: ``silu``, ``gelu``, ``relu`` or none. ``residual``: of the output's shape.
+    """
+    if _are_plain(input, weight, bias) and (residual is None or _has_no_more(residual)):
+        return kernels.fused_linear(input, weight, bias, activation, residual)
+    return ops.fused_linear(input, weight, bias, activation, residual)
+
+
 def gated(input: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
     """``activation(linear(input, gate)) * linear(input, value)``: SwiGLU, GEGLU or ReGLU.
 

@@ -40,6 +40,43 @@ def linear(x: Any, w: Any, bias: Any = None) -> Any:
     return functional.linear(x, w, bias).contiguous() if out is None else out
 
 
+def fused_linear(
+    x: Any, w: Any, bias: Any = None, activation: str = "", residual: Any = None
+) -> Any:
+    """What ``activation(linear(x, w, bias)) + residual`` is."""
+    tf32 = x.dtype is _FLOAT32 and _products_by_tf32()
+    extras = (bias, residual)
+    try:
+        known = [None if one is None else _known(one) for one in extras]
+        key = ("fused_linear", activation, tf32, *_known(x), *_known(w), *known)
+    except RuntimeError:
+        return fused_by(functional.linear, x, w, bias, activation, residual)
+
+    def problem() -> Any:
+        given = [None if one is None else strided(one) for one in extras]
+        return product(
+            *(strided(x), strided(w.t()), given[0]),
+            activation=activation,
+            residual=given[1],
+            tf32=tf32,
+        )
+
+    operands = [x, w, *(one for one in extras if one is not None)]
+    out = run("fused_linear", key, operands, problem)
+    if out is None:
+        return fused_by(functional.linear, x, w, bias, activation, residual)
+    return out
+
+
+def fused_by(
+    linear: Any, x: Any, w: Any, bias: Any = None, activation: str = "", residual: Any = None
+) -> Any:
+    """The same by a call of ``linear``, and what follows it by PyTorch."""
+    made = linear(x, w, bias)
+    made = getattr(functional, activation)(made) if activation else made
+    return (made if residual is None else made + residual).contiguous()
+
+
 def matmul(a: Any, b: Any) -> Any:
     """What ``torch.matmul`` returns."""
     tf32 = a.dtype is _FLOAT32 and _products_by_tf32()
@@ -51,7 +88,7 @@ def matmul(a: Any, b: Any) -> Any:
     return torch.matmul(a, b).contiguous() if out is None else out
 
 
-def gated(x: Any, gate: Any, value: Any, activation: str) -> Any:
+def gated(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
     """What ``activation(linear(x, gate)) * linear(x, value)`` is."""
     tf32 = x.dtype is _FLOAT32 and _products_by_tf32()
     try:
@@ -73,7 +110,7 @@ def gated_by(linear: Any, x: Any, gate: Any, value: Any, activation: str = "silu
     return made.contiguous()
 
 
-def attention(q: Any, k: Any, v: Any, causal: bool, scale: float | None) -> Any:
+def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
     """What ``torch.nn.functional.scaled_dot_product_attention`` returns."""
     try:
         key = ("attention", causal, scale, *_known(q), *_known(k), *_known(v))

@@ -27,6 +27,10 @@ _WINDOW: Final = "SymInt[2] stride, SymInt[2] padding, SymInt[2] dilation, SymIn
 SCHEMAS: Final = {
     "linear": "(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
     "matmul": "(Tensor input, Tensor other) -> Tensor",
+    "fused_linear": (
+        "(Tensor input, Tensor weight, Tensor? bias=None, str activation='', "
+        "Tensor? residual=None) -> Tensor"
+    ),
     "gated": '(Tensor input, Tensor gate, Tensor value, str activation="silu") -> Tensor',
     "attention": (
         "(Tensor query, Tensor key, Tensor value, bool causal=False, float? scale=None) -> Tensor"
@@ -47,6 +51,11 @@ def linear(x: Any, w: Any, bias: Any = None) -> Any:
 def matmul(a: Any, b: Any) -> Any:
     """The op ``matmul``, through torch's dispatcher."""
     return torch.ops.pipeliner.matmul.default(a, b)
+
+
+def fused_linear(x: Any, w: Any, bias: Any, activation: str, residual: Any) -> Any:
+    """The op ``fused_linear``, through torch's dispatcher."""
+    return torch.ops.pipeliner.fused_linear.default(x, w, bias, activation, residual)
 
 
 def gated(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
@@ -187,14 +196,6 @@ def _linear(x: Any, w: Any, bias: Any = None) -> Any:
     return kernels.linear(x, w, bias)
 
 
-def _gated(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
-    return kernels.gated(x, gate, value, activation)
-
-
-def _attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
-    return kernels.attention(q, k, v, causal, scale)
-
-
 def _conv2d(x: Any, w: Any, bias: Any, *window: Any) -> Any:
     return kernels.conv2d(x, w, bias, _window(window))
 
@@ -220,6 +221,10 @@ def _like_matmul(a: Any, b: Any) -> Any:
     return a.new_empty(torch.matmul(a, b).shape)
 
 
+def _like_fused_linear(x: Any, w: Any, *others: Any) -> Any:
+    return _like_linear(x, w)
+
+
 def _like_gated(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
     return _like_linear(x, gate)
 
@@ -229,6 +234,11 @@ def _like_attention(
 ) -> Any:
     made = q.new_empty((*q.shape[:-1], v.shape[-1]))
     return kernels.lying_as(q, made)
+
+
+def _linear_and_more(x: Any, w: Any, *others: Any) -> Any:
+    """``fused_linear`` with the gradients of ``linear``."""
+    return kernels.fused_by(linear, x, w, *others)
 
 
 def _two_products(x: Any, gate: Any, value: Any, activation: str = "silu") -> Any:
@@ -325,9 +335,22 @@ def _register() -> None:
     made = {
         "linear": (_linear, _like_linear, LinearGradient, _plain, functional.linear),
         "matmul": (kernels.matmul, _like_matmul, MatmulGradient, _alike, torch.matmul),
-        "gated": (_gated, _like_gated, Reason("torch.two_products"), _plain, _two_products),
+        "fused_linear": (
+            kernels.fused_linear,
+            _like_fused_linear,
+            Reason("torch.unfused", op="fused_linear"),
+            _plain,
+            _linear_and_more,
+        ),
+        "gated": (
+            kernels.gated,
+            _like_gated,
+            Reason("torch.unfused", op="gated"),
+            _plain,
+            _two_products,
+        ),
         "attention": (
-            _attention,
+            kernels.attention,
             _like_attention,
             Reason("torch.left", op="attention", why=Reason("torch.gradient")),
             lambda *args: True,

@@ -64,9 +64,15 @@ class Window:
 
 
 def product(
-    a: Strided, b: Strided, bias: Strided | None = None, *, tf32: bool = False
+    a: Strided,
+    b: Strided,
+    bias: Strided | None = None,
+    *,
+    activation: str = "",
+    residual: Strided | None = None,
+    tf32: bool = False,
 ) -> TorchCall:
-    """``torch.matmul(a, b)``, and ``bias`` added to each row.
+    """``torch.matmul(a, b)``, ``bias`` added to each row, ``activation`` of it, and ``residual``.
 
     ``b`` is a matrix, and ``a`` has any number of rows in any number of axes; or both are as many
     matrices. ``tf32``: float32 may be multiplied as tf32.
@@ -87,7 +93,14 @@ def product(
     (m, k), n = a.shape[-2:], b.shape[-1]
     if bias is not None:
         _check_bias(bias, n, a.dtype)
-    epilogue = ("bias",) if bias is not None else ()
+    if residual is not None:
+        _check_residual(residual, out, a.dtype)
+    steps = (
+        (bias is not None, "bias"),
+        (bool(activation), activation),
+        (residual is not None, "residual"),
+    )
+    epilogue = tuple(step for asked, step in steps if asked)
     gemm = Gemm(m, n, k, batch, dtype, layout, out=a.dtype, epilogue=epilogue)
     return TorchCall(gemm, out)
 
@@ -208,6 +221,13 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def _check_bias(bias: Strided, channels: int, dtype: str) -> None:
     if bias.shape != (channels,) or bias.dtype != dtype or not _is_dense(bias.shape, bias.strides):
         raise WorkloadError("torch.bias", expected=channels)
+
+
+def _check_residual(residual: Strided, out: tuple[int, ...], dtype: str) -> None:
+    if residual.shape != out or residual.dtype != dtype:
+        raise WorkloadError("torch.residual", expected=out)
+    if not _is_dense(residual.shape, residual.strides):
+        raise WorkloadError("torch.strides", name="residual", strides=residual.strides)
 
 
 def _convolution(

@@ -188,6 +188,24 @@ def test_compiled_and_captured_attention() -> None:
     nothing_left()
 
 
+@pytest.mark.parametrize("activation", ["", "gelu"])
+def test_what_follows_a_product(activation: str) -> None:
+    m, n, k = extents(SEED + 5, 3)
+    x, w, bias, more = (
+        torch.randn(*one, device="cuda").bfloat16() for one in ((m, k), (n, k), (n,), (m, n))
+    )
+
+    def parts(x: Any, w: Any, bias: Any, more: Any) -> Any:
+        made = F.linear(x, w, bias)
+        return (F.gelu(made) if activation else made) + more
+
+    exact = parts(*(one.double() for one in (x, w, bias, more)))
+    ours, theirs = pt.fused_linear(x, w, bias, activation, more), parts(x, w, bias, more)
+    error, usual = (float((one.double() - exact).abs().max()) for one in (ours, theirs))
+    assert error <= 1.5 * usual
+    nothing_left()
+
+
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("activation", ["silu", "gelu", "relu"])
 def test_gated(dtype: Any, activation: str) -> None:
@@ -204,7 +222,7 @@ def test_gated(dtype: Any, activation: str) -> None:
     error, usual = (float((one.double() - exact).abs().max()) for one in (ours, theirs))
     assert error <= 2 * usual
     nothing_left()
-    with pytest.warns(said.FallbackWarning, match="two products"):
+    with pytest.warns(said.FallbackWarning, match="is not fused"):
         agrees(pt.gated, lambda *a: F.silu(F.linear(*a[:2])) * F.linear(*a[::2]),
                *(one.requires_grad_() for one in (x, gate, value)))  # fmt: skip
 

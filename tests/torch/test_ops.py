@@ -35,6 +35,7 @@ def operands() -> dict[str, tuple[Any, ...]]:
     return {
         "linear": (randn(3, 5, 8), randn(6, 8), randn(6)),
         "matmul": (randn(2, 5, 8), randn(2, 8, 3)),
+        "fused_linear": (randn(3, 5, 8), randn(6, 8), randn(6), "gelu", randn(3, 5, 6)),
         "gated": (randn(3, 5, 8), randn(6, 8), randn(6, 8)),
         "attention": (tokens_first(2, 4, 5, 8), *(randn(2, 2, 7, 8) for _ in "kv"), True),
         "conv2d": (x, f, randn(2), *WINDOW),
@@ -85,6 +86,17 @@ def test_gated_products_are_two() -> None:
         torch.testing.assert_close(pt.gated(x, gate, value, name), right)
         with torch.no_grad():
             torch.testing.assert_close(pt.gated(x, gate, value, activation=name), right)
+
+
+def test_what_follows_a_product() -> None:
+    x, w, bias, name, residual = operands()["fused_linear"]
+    right = F.gelu(F.linear(x, w, bias)) + residual
+    with torch.no_grad():
+        torch.testing.assert_close(pt.fused_linear(x, w, bias, name, residual), right)
+        torch.testing.assert_close(
+            pt.fused_linear(x, w, residual=residual), F.linear(x, w) + residual
+        )
+        assert torch.equal(pt.fused_linear(x, w), F.linear(x, w))
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -166,7 +178,7 @@ def test_negated_views_are_read_as_what_they_say() -> None:
 def test_what_is_done_for_a_gradient_is_said() -> None:
     with pytest.warns(said.FallbackWarning, match="attention is left to PyTorch: a gradient"):
         pt.attention(*operands()["attention"])
-    with pytest.warns(said.FallbackWarning, match="gated is computed as two products"):
+    with pytest.warns(said.FallbackWarning, match="gated is not fused"):
         pt.gated(*operands()["gated"])
 
 

@@ -79,6 +79,21 @@ def test_a_bias() -> None:
             product(dense(8, 32), dense(32, 16), bias)
 
 
+def test_what_follows_a_product() -> None:
+    a, b, bias = dense(2, 4, 32), dense(32, 16), dense(16)
+    spec = product(a, b, bias, activation="gelu", residual=dense(2, 4, 16)).spec
+    assert spec == Gemm(8, 16, 32, layout="NN", epilogue=("bias", "gelu", "residual"))
+    for residual, code in (
+        (dense(8, 16), "torch.residual"),
+        (dense(2, 4, 16, dtype="float32"), "torch.residual"),
+        (transposed(2, 4, 16), "torch.strides"),
+    ):
+        with refused(code, WorkloadError):
+            product(a, b, residual=residual)
+    with refused("epilogue.step", WorkloadError):
+        product(a, b, activation="tanh")
+
+
 @pytest.mark.parametrize(
     ("a", "b", "code"),
     [

@@ -22,9 +22,10 @@ SENTENCES: Final = {
     "torch.queries": "it has {found:count query}: kernels are built for {least} or more",
     "torch.gated": "expected two matrices of one shape and order, not {found:list}",
     "torch.gradient": "a gradient is wanted, for which PyTorch keeps what it has computed",
-    "torch.two_products": "gated is computed as two products, since a gradient is wanted",
     "torch.channels_first": "'{name}' is not channels_last: its strides are {strides:list}",
     "torch.bias": "expected a bias of {expected} elements of the same type, without gaps",
+    "torch.residual": "expected a residual of the output's shape {expected:by} and of its type",
+    "torch.unfused": "{op} is not fused, since a gradient is wanted",
     "torch.padding": "padding {pads:list} is not the same on both sides",
     "torch.alignment": "a tensor does not begin at a multiple of {nbytes} bytes",
     "torch.capturing": (

@@ -1,0 +1,286 @@
+"""How do I run a transformer of PyTorch?
+
+Layers of BERT-base and a layer of Llama 3 8B (RMS norm, rotary positions, grouped queries, SwiGLU,
+a cache of keys and values) with random weights, written once and run twice: by this library's ops
+and by PyTorch's. Where PyTorch is missing, it says so; without a GPU every op is left to PyTorch.
+
+    python examples/language_models.py                                 small ones, compared
+    python examples/language_models.py bert --bench                    32 texts of 128 tokens
+    python examples/language_models.py llama --bench                   one text of 2048 tokens
+    python examples/language_models.py llama --batch 16 --cache 4096 --bench       16 next tokens
+
+``--cache``: tokens that the cache holds, of which the last is computed now. With ``--bench`` both
+are compiled by torch.compile; ours runs in a CUDA graph, PyTorch's in every way there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+warnings.simplefilter("ignore")  # each reason to leave a call to PyTorch is a warning, once
+
+PEERS = ("eager", "max-autotune-no-cudagraphs", "max-autotune", "reduce-overhead")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a layer is made of: by this library, or by PyTorch."""
+
+    linear: Callable[..., Any]
+    gated: Callable[..., Any]
+    attention: Callable[..., Any]
+
+
+def of_pytorch() -> Parts:
+    """Each part as one would write it in PyTorch: gate and value as one product."""
+    from torch.nn import functional
+
+    def linear(x: Any, w: Any, bias: Any = None, activation: str = "", residual: Any = None) -> Any:
+        made = functional.linear(x, w, bias)
+        made = getattr(functional, activation)(made) if activation else made
+        return made if residual is None else made + residual
+
+    def gated(x: Any, both: Any) -> Any:
+        gate, value = functional.linear(x, both).chunk(2, dim=-1)
+        return functional.silu(gate) * value
+
+    def attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        return functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+        )
+
+    return Parts(linear, gated, attention)
+
+
+def of_pipeliner() -> Parts:
+    """The same by this library: what follows a product is part of its kernel."""
+    import pipeliner.torch as pt
+
+    return Parts(pt.fused_linear, lambda x, both: pt.gated(x, *both.chunk(2)), pt.attention)
+
+
+def bert(parts: Parts, layers: int = 12, width: int = 768, heads: int = 12) -> Any:
+    """The encoder's layers, for (batch, tokens, width)."""
+    import torch
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"qkv": (3 * width, width), "out": (width, width)}
+            sizes |= {"up": (4 * width, width), "down": (width, 4 * width)}
+            self.weights = nn.ParameterDict({name: matrix(*size) for name, size in sizes.items()})
+            biases = {name: nn.Parameter(torch.randn(n) / 8) for name, (n, _) in sizes.items()}
+            self.biases = nn.ParameterDict(biases)
+            self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+
+        def forward(self, x: Any) -> Any:
+            w, b = self.weights, self.biases
+            qkv = parts.linear(x, w["qkv"], b["qkv"]).unflatten(-1, (3 * heads, -1))
+            q, k, v = qkv.transpose(1, 2).chunk(3, dim=1)
+            attended = parts.attention(q, k, v, False).transpose(1, 2).flatten(2)
+            x = self.norms[0](parts.linear(attended, w["out"], b["out"], residual=x))
+            wide = parts.linear(x, w["up"], b["up"], "gelu")
+            return self.norms[1](parts.linear(wide, w["down"], b["down"], residual=x))
+
+    def matrix(n: int, k: int) -> Any:
+        return nn.Parameter(torch.randn(n, k) / k**0.5)
+
+    return nn.Sequential(*(Layer() for _ in range(layers))).eval()
+
+
+def llama(
+    parts: Parts,
+    tokens: int,
+    cached: int,
+    batch: int,
+    width: int = 4096,
+    heads: tuple[int, int] = (32, 8),
+    wide: int = 14336,
+) -> Any:
+    """One layer, for (batch, tokens, width): the last tokens of those that the cache holds."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    (of_q, of_kv), dim = heads, width // heads[0]
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"qkv": ((of_q + 2 * of_kv) * dim, width), "out": (width, width)}
+            sizes |= {"up": (2 * wide, width), "down": (width, wide)}
+            made = {name: torch.randn(*size) / size[1] ** 0.5 for name, size in sizes.items()}
+            self.weights = nn.ParameterDict({name: nn.Parameter(w) for name, w in made.items()})
+            norms = {name: nn.Parameter(torch.rand(width) + 0.5) for name in ("first", "second")}
+            self.norms = nn.ParameterDict(norms)
+            self.register_buffer("cache", torch.randn(2, batch, of_kv, cached, dim))
+            at = torch.arange(cached - tokens, cached)[:, None, None]
+            angles = at * 500000.0 ** (-torch.arange(0, dim, 2) / dim)
+            self.register_buffer("cos", torch.cat([angles.cos()] * 2, -1))
+            self.register_buffer("sin", torch.cat([angles.sin()] * 2, -1))
+
+        def rotated(self, x: Any) -> Any:
+            first, second = x.chunk(2, dim=-1)
+            return x * self.cos + torch.cat([-second, first], -1) * self.sin
+
+        def forward(self, x: Any) -> Any:
+            w = self.weights
+            normed = functional.rms_norm(x, (width,), self.norms["first"])
+            qkv = parts.linear(normed, w["qkv"]).unflatten(-1, (-1, dim))
+            q, k, v = qkv.split((of_q, of_kv, of_kv), dim=2)
+            keys, values = self.cache.unbind(0)
+            keys[:, :, cached - tokens :] = self.rotated(k).transpose(1, 2)
+            values[:, :, cached - tokens :] = v.transpose(1, 2)
+            rotated = self.rotated(q).transpose(1, 2)
+            attended = parts.attention(rotated, keys, values, tokens == cached)
+            x = parts.linear(attended.transpose(1, 2).flatten(2), w["out"], residual=x)
+            normed = functional.rms_norm(x, (width,), self.norms["second"])
+            return parts.linear(parts.gated(normed, w["up"]), w["down"], residual=x)
+
+    return Layer().eval()
+
+
+def graphed(run: Callable[[], Any]) -> Callable[[], Any]:
+    """What replays a CUDA graph of one ``run`` and returns its result."""
+    import torch
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = run()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def milliseconds(run: Callable[[], Any], rounds: int = 7, calls: int = 20) -> float:
+    """Of one call on the GPU: the median of rounds."""
+    import torch
+
+    taken = []
+    for number in range(-1, rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(calls):
+            run()
+        end.record()
+        torch.cuda.synchronize()
+        if number >= 0:
+            taken.append(start.elapsed_time(end) / calls)
+    return statistics.median(taken)
+
+
+def ways(model: Any, x: Any, peers: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """PyTorch's ways to run ``model`` on ``x``."""
+    import torch
+
+    for peer in peers:
+        torch._dynamo.reset()
+        if peer == "eager":
+            yield "PyTorch, eager in a CUDA graph", graphed(partial(model, x))
+            continue
+        run = partial(torch.compile(model, mode=peer), x)
+        for _ in range(3):
+            run()
+        if peer.endswith("no-cudagraphs"):
+            yield "torch.compile, max-autotune in a CUDA graph", graphed(run)
+        else:
+            yield f"torch.compile, {peer}", run
+
+
+def bench(ours: Any, theirs: Any, x: Any, exact: Any, peers: list[str]) -> None:
+    """Print times and errors, one after the other.
+
+    An error is the largest difference from what float64 gives for the same input.
+    """
+    import torch
+    import torch._inductor.config as inductor
+
+    inductor.freezing = True
+
+    def show(name: str, run: Callable[[], Any]) -> float:
+        error = (run().double() - exact).abs().max().item()
+        ms = milliseconds(run)
+        print(f"{name:44} {ms:7.4f} ms, error {error:.5f} of {exact.abs().max().item():.3f}")
+        return ms
+
+    print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
+    ours(x)  # builds its kernels
+    own = graphed(partial(torch.compile(ours), x))
+    times = [show("ours, by torch.compile in a CUDA graph", own)]
+    others = [show(name, run) for name, run in ways(theirs, x, peers)]
+    times.append(show("ours again", own))
+    print(f"ours: {min(others) / max(times):.3f}x the fastest of the others")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=["bert", "llama"])
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--tokens", type=int)
+    parser.add_argument("--cache", type=int, help="tokens of the cache, of which one is computed")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--bench", action="store_true")
+    asked = parser.parse_args(argv)
+    for name in asked.models:
+        with torch.no_grad():
+            compare(name, asked)
+
+
+def compare(name: str, asked: argparse.Namespace) -> None:
+    """Run one model by both, and print how far they are apart, or times."""
+    import pipeliner.torch as pt
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    large = asked.bench
+    batch = asked.batch or (32 if large and name == "bert" else 1)
+    tokens = asked.tokens or (1 if asked.cache else 128 if name == "bert" else 2048)
+    tokens = tokens if large or asked.cache else min(tokens, 64)
+    sizes: dict[str, Any] = {}
+    if name == "bert":
+        sizes |= {} if large else {"layers": 2, "width": 256, "heads": 4}
+    else:
+        sizes |= {"tokens": tokens, "cached": asked.cache or tokens, "batch": batch}
+        sizes |= {} if large else {"width": 256, "heads": (4, 2), "wide": 512}
+    make, dtype = {"bert": (bert, torch.float16), "llama": (llama, torch.bfloat16)}[name]
+    models = []
+    for parts in (of_pipeliner(), of_pytorch()):
+        torch.manual_seed(0)
+        with torch.device(device):
+            models.append(make(parts, **sizes))
+    ours, theirs = models
+    width = 768 if name == "bert" else 4096
+    x = torch.randn(batch, tokens, width if large else 256, device=device).to(dtype)
+    for model in models:
+        model.to(dtype)
+    exact = copy.deepcopy(theirs).double()(x.double())
+    off = [(model(x).double() - exact).abs().max().item() for model in models]
+    shape = f"{batch} x {tokens} tokens" + (f", {asked.cache} cached" if asked.cache else "")
+    print(f"{name}, {shape}: error of ours {off[0]:.5f}, of PyTorch {off[1]:.5f}")
+    if asked.bench:
+        bench(ours, theirs, x, exact, list(asked.peers))
+    for reason, count in pt.fallbacks().items():
+        print(f"{count} x {reason}")
+
+
+if find_spec("torch") is None:
+    print("left to PyTorch: nothing, PyTorch is missing")
+elif __name__ == "__main__":
+    import torch
+
+    main()
