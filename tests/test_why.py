@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from pipeliner import cli
 from pipeliner.commands.kernels.why import bars
 from pipeliner.commands.shared.console import JSON_VERSION
 from pipeliner.errors import PlanError
+from pipeliner.explain import why
 from pipeliner.explain.why import SHOWN_TILES, alternatives
 from pipeliner.machine import A100, H100
 from pipeliner.plan.request import Request
@@ -23,6 +25,16 @@ from pipeliner.schedules.choice import SAME_TIME
 from tests.refusals import refused, the
 
 ROOT = Path(__file__).parents[1]
+
+SMALL = ("--m", "512", "--n", "512", "--k", "512", "--target", "a100")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compared_once():
+    """The tiles of a workload, which seconds go to, are compared once for all tests that ask."""
+    with pytest.MonkeyPatch.context() as made:
+        made.setattr(why, "compare_tiles", functools.cache(why.compare_tiles))
+        yield
 
 
 def of_gemm(gemm, target, machine, tile=None, **options):
@@ -54,8 +66,9 @@ def test_a_tile_that_was_asked_for_is_not_said_to_win_a_tie():
 
 def test_depths_and_candidates_mark_what_the_plan_has():
     gemm = Gemm(1024, 1024, 1024)
-    tile, found = of_gemm(gemm, "h100", H100)
-    plan = pipeliner.plan_of(pipeliner.pipeline(schedule_gemm(gemm, tile), "h100"))
+    schedule = schedule_gemm(gemm, default_tile(gemm, H100))
+    found = alternatives(schedule, "h100", Request())
+    plan = pipeliner.plan_of(pipeliner.pipeline(schedule, "h100"))
     (depths,) = found.depths
     (depth,) = [option.depth for option in depths.depths if option.chosen]
     assert {ring.depth for ring in plan.loops[0].rings} == {depth}
@@ -70,7 +83,7 @@ def test_depths_and_candidates_mark_what_the_plan_has():
 
 @pytest.mark.parametrize(
     ("gemm", "code"),
-    [(Gemm(1024, 1000, 2048), "tile.same_time"), (Gemm(256, 256, 65536), "tile.same_wave")],
+    [(Gemm(1024, 1000, 2048), "tile.same_time"), (Gemm(64, 128, 65536), "tile.same_wave")],
     ids=str,
 )
 @pytest.mark.part(2)
@@ -181,16 +194,15 @@ def test_what_records_have_stands_beside_what_is_predicted(recorded):
 
 
 def test_the_command_draws_what_records_have(recorded, capsys):
-    sizes = ("--m", "512", "--n", "512", "--k", "512", "--target", "a100")
-    out = run(capsys, "gemm", *sizes, "--db", str(recorded))
+    out = run(capsys, "gemm", *SMALL, "--db", str(recorded))
     assert "the fastest of each: 6 kernels in r.sqlite" in out
     assert "predicted time over depth, ● measured" in out
     assert re.search(r"\n    3 .*●.* us.* ● 7\.0 us\n", out)
     assert re.search(r"\n +2 .* 9\.0\n", out)
-    data = json.loads(run(capsys, "gemm", *sizes, "--db", str(recorded), "--json"))
+    data = json.loads(run(capsys, "gemm", *SMALL, "--db", str(recorded), "--json"))
     assert data["measured"] == "6 kernels in r.sqlite"
     assert data["depths"][0]["depths"][2]["measured_us"] == 7.0
-    assert "measured" not in run(capsys, "gemm", *sizes)
+    assert "measured" not in run(capsys, "gemm", *SMALL)
 
 
 def run(capsys, *argv):
@@ -200,10 +212,10 @@ def run(capsys, *argv):
     return out
 
 
-@pytest.mark.parametrize("kind", ["gemm", "conv2d"])
+@pytest.mark.parametrize("workload", [("gemm", *SMALL), ("conv2d", "--target", "a100")], ids=str)
 @pytest.mark.part(2)
-def test_the_command_shows_tables_and_a_drawing(capsys, kind):
-    out = run(capsys, kind, "--target", "a100")
+def test_the_command_shows_tables_and_a_drawing(capsys, workload):
+    out = run(capsys, *workload)
     for part in ("depths of loop", "predicted time over depth", "candidates", "instructions,"):
         assert part in out
     assert "cp_async" in out
@@ -227,7 +239,7 @@ def test_a_loop_that_is_left_alone_has_its_reason(capsys):
 
 
 def test_json_has_all_of_it(capsys):
-    data = json.loads(run(capsys, "gemm", "--m", "512", "--target", "a100", "--json"))
+    data = json.loads(run(capsys, "gemm", *SMALL, "--json"))
     assert data["version"] == JSON_VERSION
     assert data["machine"] == "A100 SXM4"
     assert [option["depth"] for option in data["depths"][0]["depths"]][:3] == [1, 2, 3]
