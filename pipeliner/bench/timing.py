@@ -19,16 +19,14 @@ from ..measuring import (
     Recipe,
     Rounds,
     Say,
-    cores,
     device_name,
     require_gpu,
-    workers_for,
 )
 from ..measuring.conditions import sm_clock
 from ..measuring.lab import Batch, Lab, Study
 from ..measuring.surveys import surveyed, tried
 from ..records import Record, Records
-from ..records.candidate import machine_key, versions_key, workload_key
+from ..records.candidate import machine_key
 from ..records.record import OURS
 from ..schedules import Gemm
 from ..values.failure import why
@@ -69,13 +67,11 @@ def measure(
     recipes = [
         one for problem in problems for one in problem.contenders if isinstance(one.make, Recipe)
     ]
-    count = workers_for(cores()) if jobs is None else jobs
-    builder = Builder(max(1, min(count, len(recipes))), seconds=SECONDS)
+    builder = Builder(jobs, kernels=len(recipes), seconds=SECONDS)
     records = None if db is None else Records(db)
     study = _Bench(problems, report, builder, records, target, rounds, say)
     try:
-        lab = Lab(study, builder, [Here()], ordered=True, first_compile=True, here=True)
-        report.interrupted = lab.run()
+        report.interrupted = Lab(study, builder, [Here()], here=say).run()
     finally:
         builder.close()
         if records is not None:
@@ -104,21 +100,16 @@ class _Bench(Study[_Contest, Here]):
         rounds: int,
         say: Say,
     ) -> None:
-        self._left, self._count, self._begun = list(problems), len(problems), 0
-        self._report, self._builder, self._records = report, builder, records
+        self._count, self._begun = len(problems), 0
+        self._report, self._records = report, records
         self._target, self._rounds, self._say = target, Rounds(rounds), say
-
-    def next(self, under_way: Sequence[_Contest]) -> _Contest | None:
-        """The next problem."""
-        if not self._left:
-            return None
-        problem = self._left.pop(0)
-        makes = [one.made_by(self._builder, problem.spec) for one in problem.contenders]
-        return _Contest(makes=makes, problem=problem)
-
-    def compiled(self, done: int, of: int) -> None:
-        """Say how far compiling is."""
-        self._say(f"compiled {done} of {of} kernels")
+        self.batches = (
+            _Contest(
+                makes=[one.made_by(builder, problem.spec) for one in problem.contenders],
+                problem=problem,
+            )
+            for problem in problems
+        )
 
     def measure(self, batch: _Contest, measurer: Here) -> list[Measurement | None]:
         """What became of each contender; None: an interrupt came before."""
@@ -165,21 +156,13 @@ class _Bench(Study[_Contest, Here]):
         """What records keep of a contender: ours by its candidate, others by whose they are."""
         ours, suite = built.candidate, self._report.suite
         stock = contender.name.startswith(STOCK_PREFIX)
-        return Record(
-            workload_key(built.spec),
+        return one.record(
+            built,
             machine_key(self._target),
-            versions_key(),
-            "" if ours is None else ours.to_json(),
             contender=OURS if ours else STOCK_PREFIX if stock else contender.name,
-            samples=one.samples,
-            failure=one.failure,
-            predicted_us=built.predicted_us,
             source=SOURCE,
             experiment=f"{SOURCE} {suite}" if suite else "",
             label=contender.name,
-            resources=built.resources,
-            conditions=one.conditions,
-            plan=built.plan,
         )
 
 

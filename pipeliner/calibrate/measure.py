@@ -61,7 +61,7 @@ def calibrate(
     torch: Any,
     machine: Machine,
     target: Any,
-    jobs: int,
+    jobs: int | None,
     say: Say,
     make: Callable[[ProbeKernel], Make] | None = None,
 ) -> Calibration:
@@ -82,8 +82,7 @@ def calibrate(
     ]
     study = _Probing(torch, batches, found, say)
     try:
-        lab = Lab(study, builder, [builder], ordered=True, first_compile=True, here=True)
-        found.interrupted = lab.run()
+        found.interrupted = Lab(study, builder, [builder], here=say).run()
     finally:
         builder.close()
     return found
@@ -100,16 +99,8 @@ class _Probing(Study[_Asked, Builder]):
     """Probes one after the other, in this process."""
 
     def __init__(self, torch: Any, batches: Sequence[_Asked], found: Calibration, say: Say) -> None:
-        self._torch, self._left, self._found, self._say = torch, list(batches), found, say
+        self._torch, self.batches, self._found, self._say = torch, iter(batches), found, say
         self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-
-    def next(self, under_way: Sequence[_Asked]) -> _Asked | None:
-        """The next probe."""
-        return self._left.pop(0) if self._left else None
-
-    def compiled(self, done: int, of: int) -> None:
-        """Say how far compiling is."""
-        self._say(f"compiled {done} of {of} kernels")
 
     def measure(self, batch: _Asked, measurer: Builder) -> Mapping[str, MeasuredValue] | Why:
         """What a probe measured, or why it could not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,16 +15,7 @@ from ..errors import PipelinerError, WorkloadError
 from ..kernel.building import pipeline_with, target_for
 from ..kernel.compiled import plan_of
 from ..machine import machine_for
-from ..measuring import (
-    BuiltCandidate,
-    Compiler,
-    Compiles,
-    MadeAtItsTurn,
-    Measurer,
-    Say,
-    cores,
-    workers_for,
-)
+from ..measuring import BuiltCandidate, Compiler, Compiles, MadeAtItsTurn, Measurer, Say
 from ..measuring.lab import Lab, Pace
 from ..measuring.trials import KernelTrial, Trials
 from ..records import OURS, Record, Records
@@ -143,8 +134,7 @@ def run_experiment(
     measuring.start()
     steps = steps_of(experiment, given)
     with Records(path) as records:
-        count = workers_for(cores()) if jobs is None else jobs
-        compiling = compiler or Compiler(given, min(count, len(steps)))
+        compiling = compiler or Compiler(given, jobs, kernels=len(steps))
         run = _Run(experiment, records, machine, compiling, say)
         missing = [step for step in steps if run.lacks(step, retry)]
         try:
@@ -182,7 +172,6 @@ class _Run(Trials):
         for record in ours:
             if record.contender == OURS and not record.failure:
                 self._ran.setdefault(record.workload, record)
-        self._trials: list[KernelTrial] = []
         self._steps: dict[KernelTrial, Step] = {}
 
     def lacks(self, step: Step, retry: bool) -> bool:
@@ -208,12 +197,8 @@ class _Run(Trials):
             for key, spec in specs.items()
             if (ran := self._ran.get(key)) is not None
         ]
-        self._trials = [*again, *self._steps]
+        self.batches = iter([*again, *self._steps])  # beside those of an earlier run
         return Lab(self, self._compiler, [measurer], ordered=True).run()
-
-    def next(self, under_way: Sequence[KernelTrial]) -> KernelTrial | None:
-        """The next step, after what steps ran beside in an earlier run."""
-        return self._trials.pop(0) if self._trials else None
 
     def kept(self, trial: KernelTrial, record: Record) -> None:
         """Say how far it is."""

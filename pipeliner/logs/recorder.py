@@ -7,11 +7,11 @@ interleaved, so that clocks and temperature drift for all alike; then the fastes
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +22,8 @@ from ..measuring import Compiles, Conditions, Measurement, Rounds, Say
 from ..measuring.lab import Batch, Lab, Study
 from ..measuring.surveys import AskedTimer, surveyed, tried
 from ..records import Record
-from ..records.candidate import Candidate, versions_key, workload_key
-from ..records.log import AGAIN, SOURCE, add_to, read_any, with_loop
+from ..records.candidate import Candidate, workload_key
+from ..records.log import AGAIN, SOURCE, add_to, read_any
 from ..records.names import name_of
 from ..schedules.workloads import Spec
 from .cases import noise
@@ -52,11 +52,6 @@ class Job:
     spec: Spec
     machine: Machine
     candidates: tuple[Candidate, ...]
-
-    def record(self, one: Candidate, **found: Any) -> Record:
-        """What became of ``one``."""
-        key, name = workload_key(self.spec), one.to_json()
-        return Record(key, self.machine.key, versions_key(), name, source=SOURCE, **found)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -116,16 +111,13 @@ class _Recording(Study[_Grid, AskedTimer]):
         self, jobs: Sequence[Job], compiler: Compiles, log: Path, say: Say, lines: Sequence[str]
     ) -> None:
         self.done = 0
-        self._left, self._compiler, self._log = list(jobs), compiler, log
-        self._say, self._lines = say, lines
-
-    def next(self, under_way: Sequence[_Grid]) -> _Grid | None:
-        """The next workload."""
-        if not self._left:
-            return None
-        job = self._left.pop(0)
-        compile_it = functools.partial(self._compiler.compile, job.spec)
-        return _Grid(makes=[functools.partial(compile_it, one) for one in job.candidates], job=job)
+        self._log, self._say, self._lines = log, say, lines
+        self.batches = (
+            _Grid(
+                makes=[partial(compiler.compile, job.spec, one) for one in job.candidates], job=job
+            )
+            for job in jobs
+        )
 
     def measure(self, batch: _Grid, measurer: AskedTimer) -> list[Record]:
         """What became of each candidate that is compiled, all interleaved, the fastest twice.
@@ -165,16 +157,7 @@ def _timed(right: Sequence[int], timer: AskedTimer) -> list[tuple[int, Measureme
 def _record(batch: _Grid, at: int, found: Measurement, label: str) -> Record:
     built = batch.built[at]
     assert built is not None
-    return batch.job.record(
-        batch.job.candidates[at],
-        samples=found.samples,
-        failure=found.failure,
-        label=label,
-        predicted_us=built.predicted_us,
-        resources=with_loop(built.resources, built.loop),
-        conditions=found.conditions,
-        plan=built.plan,
-    )
+    return found.record(built, batch.job.machine.key, source=SOURCE, label=label)
 
 
 def describe_conditions(found: Conditions | None) -> tuple[str, ...]:

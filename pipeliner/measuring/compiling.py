@@ -132,16 +132,25 @@ class MadeAtItsTurn(BuiltCandidate):
 
 
 class Builder:
-    """Compiles recipes, ``jobs`` at a time, each within ``seconds``.
+    """Compiles recipes, ``jobs`` at a time (None: as many as there are cores but one).
 
-    As many threads may call ``build``. ``disassemble``: loops are read in machine code.
+    As many threads may call ``build``. ``kernels``: how many there are in all, at least.
+    ``disassemble``: loops are read in machine code. ``seconds``: for each.
     """
 
-    def __init__(self, jobs: int, *, disassemble: bool = False, seconds: float = SECONDS) -> None:
-        self.jobs = jobs
+    def __init__(
+        self,
+        jobs: int | None = None,
+        *,
+        kernels: int | None = None,
+        disassemble: bool = False,
+        seconds: float = SECONDS,
+    ) -> None:
+        jobs = workers_for(cores()) if jobs is None else jobs
+        self.jobs = jobs if kernels is None else max(1, min(jobs, kernels))
         self._seconds = seconds
         self._folder = tempfile.TemporaryDirectory(prefix="pipeliner-")
-        self._pool = Pool(functools.partial(_Compile, self._folder.name, disassemble), jobs)
+        self._pool = Pool(functools.partial(_Compile, self._folder.name, disassemble), self.jobs)
 
     def start(self) -> None:
         """Start the processes: they load TVM while the space is ranked."""
@@ -169,9 +178,9 @@ class Compiler(Builder):
     """Compiles candidates for ``target``, as ``Builder`` does."""
 
     def __init__(
-        self, target: Any, jobs: int, *, verify: bool = False, disassemble: bool = False
+        self, target: Any, jobs: int | None = None, *, verify: bool = False, **options: Any
     ) -> None:
-        super().__init__(jobs, disassemble=disassemble)
+        super().__init__(jobs, **options)
         self._target, self._verify = target, verify
 
     def compile(self, spec: AnyWorkload, candidate: Candidate) -> BuiltCandidate:

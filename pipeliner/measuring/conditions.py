@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .. import versions
 from ..errors import TargetError, ToolError
-from ..targets import gpu
+from ..targets import gpu, gpu_arch
 
 _SMI: Final = "nvidia-smi"
 _SMI_SECONDS: Final = 20
@@ -35,6 +35,10 @@ class Conditions:
     gpu: str
     versions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+
+    def flat(self) -> dict[str, str]:
+        """All of it by name."""
+        return {"gpu": self.gpu, **self.versions, **self.settings}
 
 
 def check_gpu() -> None:
@@ -77,6 +81,11 @@ def current_conditions() -> Conditions:
     answers = _ask(list(_QUERIED.values()))
     settings = dict(zip(_QUERIED, answers)) if answers else {}
     return Conditions(str(torch.cuda.get_device_name()), known, settings)
+
+
+def gpu_conditions() -> dict[str, str]:
+    """What a measurement on the GPU of this process says of it."""
+    return {"arch": str(gpu_arch()), **current_conditions().flat()}
 
 
 def sm_clock() -> int | None:

@@ -1,9 +1,11 @@
-"""One workload on the GPU of this process: its operands, its truth, and kernels of it."""
+"""Kernels of one workload where they run: loaded, checked against its truth, timed interleaved."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +13,7 @@ from ..records.functions import AnyWorkload
 from .compiling import BuiltCandidate
 from .conditions import require_gpu
 from .contenders import Runner
-from .operands import operands_of
+from .operands import BenchOperands, operands_of
 from .rounds import FLUSH_BYTES, Rounds, race, timed
 
 
@@ -32,21 +34,34 @@ class ReadyKernel:
         return self.worst <= self.built.slack
 
 
-class GpuBench:
-    """Operands of ``spec`` on the GPU, what must come of them, and the L2 cache's worth of bytes.
+class KernelBench(ABC):
+    """A GPU with the ``operands`` of ``spec``. ``conditions``: what a measurement is to say of it.
 
-    TargetError without a GPU, ToolError without PyTorch; whatever PyTorch raises.
+    ``ends``: by the monotonic clock, from when on kernels are to be loaded on another.
     """
 
-    def __init__(self, spec: AnyWorkload) -> None:
-        self.spec = spec
-        self._torch = require_gpu()
-        self._operands = operands_of(self._torch, spec)
-        self._flush = self._torch.empty(FLUSH_BYTES, dtype=self._torch.int8, device="cuda")
+    ends = math.inf
+
+    def __init__(
+        self, spec: AnyWorkload, operands: BenchOperands, conditions: Mapping[str, str]
+    ) -> None:
+        self.spec, self.conditions, self._operands = spec, conditions, operands
+
+    @abstractmethod
+    def load(self, built: BuiltCandidate) -> tuple[Runner, str]:
+        """The kernel as a call, and in a few words what it is."""
+
+    @abstractmethod
+    def time(self, entries: Sequence[ReadyKernel]) -> list[float]:
+        """Microseconds of one run of each, in order, the L2 cache overwritten before."""
+
+    def wait(self) -> None:
+        """Wait until the GPU is idle; raises what went wrong on it."""
+        return
 
     def ready(self, built: BuiltCandidate) -> ReadyKernel:
         """The kernel, loaded and checked; raises what it raises."""
-        run, detail = built.load()
+        run, detail = self.load(built)
         entry = ReadyKernel(built, run, self._operands.arguments(built), detail)
         self.check(entry)
         return entry
@@ -55,7 +70,7 @@ class GpuBench:
         """Run it on a poisoned output: ``worst`` is its largest error, NaN where it left one."""
         self._operands.reset(entry.arguments)
         made = entry.run(*entry.arguments)
-        self._torch.cuda.synchronize()
+        self.wait()
         entry.worst = self._operands.error(entry.arguments, made)
 
     def race(self, entries: Sequence[ReadyKernel], rounds: Rounds) -> None:
@@ -64,12 +79,28 @@ class GpuBench:
             entry.times.clear()
 
         def run_round(order: Sequence[int]) -> list[float]:
-            some = [entries[at] for at in order]
-            calls = [functools.partial(one.run, *one.arguments) for one in some]
-            return timed(self._torch, calls, self._flush.zero_)
+            return self.time([entries[at] for at in order])
 
         race(run_round, [entry.times for entry in entries], rounds)
 
+
+class GpuBench(KernelBench):
+    """The GPU of this process.
+
+    TargetError without a GPU, ToolError without PyTorch; whatever PyTorch raises.
+    """
+
+    def __init__(self, spec: AnyWorkload) -> None:
+        self._torch = require_gpu()
+        super().__init__(spec, operands_of(self._torch, spec), {})
+        self._flush = self._torch.empty(FLUSH_BYTES, dtype=self._torch.int8, device="cuda")
+
+    def load(self, built: BuiltCandidate) -> tuple[Runner, str]:
+        return built.load()
+
+    def time(self, entries: Sequence[ReadyKernel]) -> list[float]:
+        calls = [functools.partial(one.run, *one.arguments) for one in entries]
+        return timed(self._torch, calls, self._flush.zero_)
+
     def wait(self) -> None:
-        """Wait until the GPU is idle; raises what went wrong on it."""
         self._torch.cuda.synchronize()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from .compiling import BuiltCandidate
+from .contenders import Say
 
 Make: TypeAlias = "Callable[[], BuiltCandidate] | BuiltCandidate"
 
@@ -62,9 +63,12 @@ M = TypeVar("M", bound=Ends)
 class Study(ABC, Generic[B, M]):
     """What there is to measure, how, and what becomes of it."""
 
-    @abstractmethod
+    batches: Iterator[B] = iter(())
+    """All there is, in order, where that is known beforehand."""
+
     def next(self, under_way: Sequence[B]) -> B | None:
         """The next batch; None: there is no more, or not before one of ``under_way`` is done."""
+        return next(self.batches, None)
 
     @abstractmethod
     def measure(self, batch: B, measurer: M) -> Any:
@@ -76,10 +80,6 @@ class Study(ABC, Generic[B, M]):
 
     def beside(self, batch: B) -> None:
         """Take a reference that is built."""
-        return
-
-    def compiled(self, done: int, of: int) -> None:
-        """Hear how many kernels are compiled of all that were asked for so far."""
         return
 
 
@@ -106,9 +106,9 @@ class Lab(Generic[B, M]):
     """Runs a study with ``measurers``, each of which measures one batch at a time.
 
     ``most``: batches under way at once. ``ordered``: they are measured as they come from the study,
-    rather than as they are built. ``first_compile``: nothing is measured while anything is
-    compiled. ``deadline``: when it ends, by the monotonic clock; ``closing``: not without measuring
-    what is built of the first batch. ``here``: measured in this thread, which may be interrupted.
+    rather than as they are built. ``deadline``: when it ends, by the monotonic clock; ``closing``:
+    not without measuring what is built of the first batch. ``here``: measured in order, in this
+    thread, which may be interrupted, and once all are compiled; it is told how far that is.
     """
 
     def __init__(
@@ -119,17 +119,16 @@ class Lab(Generic[B, M]):
         *,
         most: int | None = None,
         ordered: bool = False,
-        first_compile: bool = False,
         deadline: float | None = None,
         closing: bool = False,
-        here: bool = False,
+        here: Say | None = None,
     ) -> None:
         self._study, self._compiler, self._idle = study, compiler, list(measurers)
-        self._most, self._ordered, self._first_compile = most, ordered, first_compile
+        self._most, self._ordered, self._here = most, ordered or here is not None, here
         self._deadline, self._closing = deadline, closing
         self._parts: tuple[Ends, ...] = (compiler, *measurers)
         self._compiles = ThreadPoolExecutor(compiler.jobs)
-        self._measures: Executor = _Here() if here else ThreadPoolExecutor(len(self._idle))
+        self._measures: Executor = ThreadPoolExecutor(len(self._idle)) if here is None else _Here()
         self._batches: list[B] = []
         self._compiling: dict[Future[BuiltCandidate], tuple[B, int]] = {}
         self._measuring: dict[Future[Any], tuple[B, M]] = {}
@@ -181,8 +180,9 @@ class Lab(Generic[B, M]):
 
     def _measure_ready(self) -> None:
         """Have measured what is built, as many as there are idle measurers."""
-        waits = self._first_compile and self._compiling
-        if waits or any(batch.reference for batch in self._batches):
+        if self._here and self._compiling:
+            return
+        if any(batch.reference for batch in self._batches):
             return
         under_way = [batch for batch, _ in self._measuring.values()]
         for batch in [batch for batch in self._batches if batch not in under_way]:
@@ -206,7 +206,8 @@ class Lab(Generic[B, M]):
         batch, at = self._compiling.pop(future)
         batch.built[at] = future.result()
         self._compiled += 1
-        self._study.compiled(self._compiled, self._asked)
+        if self._here:
+            self._here(f"compiled {self._compiled} of {self._asked} kernels")
         if batch.reference and batch.is_built:
             self._batches.remove(batch)
             self._study.beside(batch)

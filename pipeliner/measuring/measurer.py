@@ -6,12 +6,15 @@ import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..diagnostics import Why
-from ..records.candidate import Candidate
+from ..records import Record
+from ..records.candidate import Candidate, versions_key, workload_key
 from ..records.functions import AnyWorkload
+from ..records.log import with_loop
 from .compiling import BuiltCandidate
+from .lab import CompilesSome
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,25 @@ class Measurement:
         low, middle, high = statistics.quantiles(self.samples, n=4)
         return (high - low) / middle
 
+    def record(self, built: BuiltCandidate, machine: str, **told: Any) -> Record:
+        """What records keep of it as the measurement of ``built``."""
+        return Record(
+            **{
+                "workload": workload_key(built.spec),
+                "machine": machine,
+                "versions": versions_key(),
+                "candidate": "" if built.candidate is None else built.candidate.to_json(),
+                "samples": self.samples,
+                "beside": self.beside,
+                "failure": self.failure,
+                "predicted_us": built.predicted_us,
+                "resources": with_loop(built.resources, built.loop),
+                "conditions": self.conditions,
+                "plan": built.plan,
+                **told,
+            }
+        )
+
     def interleaved_with(self, other: Measurement) -> Measurement:
         """The same, of a candidate whose runs alternated with those of ``other``."""
         return self if self.failure else replace(self, beside=other.samples)
@@ -66,19 +88,14 @@ class Measurer(ABC):
         return
 
 
-class Compiles(Protocol):
+class Compiles(CompilesSome, Protocol):
     """Who compiles a candidate: ``Compiler``, or what a test puts in its place."""
-
-    jobs: int
 
     def start(self) -> None:
         """Get ready, without waiting for it."""
 
     def compile(self, spec: AnyWorkload, candidate: Candidate) -> BuiltCandidate:
         """The candidate's kernel, or why there is none."""
-
-    def end(self) -> None:
-        """End what is being compiled, from any thread."""
 
     def close(self) -> None:
         """Let everything go."""

@@ -21,8 +21,8 @@ _AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "u
 """Types that numpy knows by way of ml_dtypes and torch by itself: their bits go to and fro."""
 
 
-class GpuOperands(Protocol):
-    """GpuOperands of one workload on the GPU, and its truth."""
+class BenchOperands(Protocol):
+    """The operands of one workload on the GPU, and its truth."""
 
     def arguments(self, built: BuiltCandidate) -> tuple[Any, ...]:
         """What ``built`` is run on, of its own where it writes."""
@@ -37,8 +37,8 @@ class GpuOperands(Protocol):
         ...
 
 
-def operands_of(torch: Any, workload: AnyWorkload) -> GpuOperands:
-    """GpuOperands of one of our workloads, or of a function of the user's."""
+def operands_of(torch: Any, workload: AnyWorkload) -> BenchOperands:
+    """The operands of one of our workloads, or of a function of the user's."""
     if isinstance(workload, FunctionWorkload):
         return _of_function(torch, workload)
     inputs = random_inputs(torch, workload)

@@ -12,19 +12,19 @@ The parent asks, the child answers; a question that is not answered in time ends
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..diagnostics import Reason, Why
 from ..errors import ToolError
 from ..records.functions import AnyWorkload
-from ..targets import gpu_arch
 from ..values.failure import why
 from ..workers import Worker
 from .compiling import BuiltCandidate
-from .conditions import check_gpu, current_conditions
-from .gpu_bench import GpuBench, ReadyKernel
+from .conditions import check_gpu, gpu_conditions
+from .gpu_bench import GpuBench, KernelBench, ReadyKernel
 from .measurer import Measurement, Measurer
 from .rounds import Rounds
 
@@ -75,32 +75,17 @@ class Trial:
     rounds: Rounds = BESIDE
 
 
-class GpuMeasurer(Measurer):
-    """Measures kernels on GPU ``device`` (None: the first that is visible).
-
-    ``make``: what answers in the process instead. As a context, the process ends with it.
-    """
+class ProcessMeasurer(Measurer):
+    """Measures kernels in a process that ``make`` answers in."""
 
     def __init__(
-        self,
-        device: int | None = None,
-        make: Callable[[], Any] | None = None,
-        rounds: Rounds = BESIDE,
+        self, make: Callable[[], Any], environment: Mapping[str, str], rounds: Rounds
     ) -> None:
-        named = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
-        self._worker = Worker(make or Answers, named)
+        self._worker = Worker(make, environment)
         self._rounds = rounds
         self._ready_for: AnyWorkload | None = None
 
-    def __enter__(self) -> GpuMeasurer:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()
-
     def start(self) -> None:
-        """Start the process; TargetError without a GPU, ToolError without PyTorch."""
-        check_gpu()
         self._worker.start()
 
     def ask(self, question: Open | Try | Survey | Trial, seconds: float) -> Any:
@@ -117,13 +102,17 @@ class GpuMeasurer(Measurer):
             raise
 
     def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
-        limit = SECONDS if self._ready_for == built.spec else FIRST_SECONDS
+        limit = self.limit(first=self._ready_for != built.spec)
         try:
             found: Measurement = self.ask(Trial(built, incumbent, self._rounds), limit)
         except ToolError as err:
             return Measurement(failure=Reason("measure.failed", why=err.reason))
         self._ready_for = built.spec
         return found
+
+    def limit(self, first: bool) -> float:
+        """Seconds of one trial; ``first``: of its workload."""
+        return FIRST_SECONDS if first else SECONDS
 
     def end(self) -> None:
         self._worker.end()
@@ -132,15 +121,45 @@ class GpuMeasurer(Measurer):
         self._worker.close()
 
 
+class GpuMeasurer(ProcessMeasurer):
+    """Measures kernels on GPU ``device`` (None: the first that is visible).
+
+    ``make``: what answers in the process instead. As a context, the process ends with it.
+    """
+
+    def __init__(
+        self,
+        device: int | None = None,
+        make: Callable[[], Any] | None = None,
+        rounds: Rounds = BESIDE,
+    ) -> None:
+        named = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
+        super().__init__(make or Answers, named, rounds)
+
+    def __enter__(self) -> GpuMeasurer:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the process; TargetError without a GPU, ToolError without PyTorch."""
+        check_gpu()
+        super().start()
+
+
 class Answers:
     """In the worker: the workload at hand, what was tried of it, and the incumbent, loaded."""
 
-    def __init__(self) -> None:
-        self._bench: GpuBench | None = None
+    def __init__(
+        self,
+        make: Callable[[AnyWorkload], KernelBench] = GpuBench,
+        conditions: Callable[[], Mapping[str, str]] = gpu_conditions,
+    ) -> None:
+        self._make, self._conditions = make, conditions()
+        self._bench: KernelBench | None = None
         self._tried: list[ReadyKernel] = []
-        self._incumbent: tuple[BuiltCandidate, ReadyKernel] | None = None
-        now = current_conditions()
-        self._conditions = {"gpu": now.gpu, "arch": str(gpu_arch()), **now.versions, **now.settings}
+        self._incumbent: ReadyKernel | None = None
 
     def __call__(self, question: Open | Try | Survey | Trial) -> Any:
         """What the module's table says."""
@@ -156,11 +175,11 @@ class Answers:
     def _open(self, spec: AnyWorkload) -> None:
         self._bench = self._incumbent = None  # for its memory
         self._tried = []
-        self._bench = GpuBench(spec)
+        self._bench = self._make(spec)
 
     def _try(self, built: BuiltCandidate) -> Why:
         try:
-            entry = self._ready(built)
+            entry = self._at_hand.ready(built)
         except Exception as err:
             self._at_hand.wait()  # raises where more than this kernel is lost
             return why(err)
@@ -170,14 +189,16 @@ class Answers:
         return ""
 
     def _beside(self, trial: Trial) -> Measurement:
-        if self._bench is None or self._bench.spec != trial.built.spec:
+        if not self._is_open(trial.built.spec):
             self._open(trial.built.spec)
-        entry = self._ready(trial.built)
+        entry = self._at_hand.ready(trial.built)
         if not entry.is_right:
-            return self._failed(Reason("measure.wrong", error=entry.worst))
+            return self._found(entry, "measure.wrong")
         if trial.incumbent is None:
             return self._measured([entry], trial.rounds)[0]
-        found, other = self._measured([entry, self._known(trial.incumbent)], trial.rounds)
+        if self._incumbent is None or self._incumbent.built != trial.incumbent:
+            self._incumbent = self._at_hand.ready(trial.incumbent)
+        found, other = self._measured([entry, self._incumbent], trial.rounds)
         return found.interleaved_with(other)
 
     def _measured(self, entries: list[ReadyKernel], rounds: Rounds) -> list[Measurement]:
@@ -187,47 +208,34 @@ class Answers:
             self._at_hand.check(entry)
         return list(map(self._found, entries))
 
-    def timed(self) -> list[Measurement]:
-        """What the tried have so far, before they are checked again."""
-        return list(map(self._found, self._tried))
-
-    def _found(self, entry: ReadyKernel) -> Measurement:
+    def _found(self, entry: ReadyKernel, wrong: str = "measure.wrong_later") -> Measurement:
+        conditions = {**self._conditions, **self._at_hand.conditions}
         if not entry.is_right:
-            return self._failed(Reason("measure.wrong_later", error=entry.worst))
+            return Measurement(failure=Reason(wrong, error=entry.worst), conditions=conditions)
         return Measurement(
-            tuple(entry.times), conditions=self._conditions, error=entry.worst, detail=entry.detail
+            tuple(entry.times), conditions=conditions, error=entry.worst, detail=entry.detail
         )
 
-    def _known(self, incumbent: BuiltCandidate) -> ReadyKernel:
-        if self._incumbent is None or self._incumbent[0] != incumbent:
-            self._incumbent = (incumbent, self._ready(incumbent))
-        return self._incumbent[1]
-
-    def _ready(self, built: BuiltCandidate) -> ReadyKernel:
-        return self._at_hand.ready(built)
-
-    def _failed(self, failure: Reason) -> Measurement:
-        return Measurement(failure=failure, conditions=self._conditions)
+    def _is_open(self, spec: AnyWorkload) -> bool:
+        at_hand = self._bench is not None and self._bench.spec == spec
+        return at_hand and time.monotonic() < self._at_hand.ends
 
     @property
-    def _at_hand(self) -> GpuBench:
+    def _at_hand(self) -> KernelBench:
         assert self._bench is not None
         return self._bench
 
 
-class Here:
-    """Answers the same questions in this process, where an interrupt leaves what was timed."""
-
-    def __init__(self) -> None:
-        self._answers = Answers()
+class Here(Answers):
+    """Answers in this process, where an interrupt leaves what was timed."""
 
     def ask(self, question: Open | Try | Survey | Trial, seconds: float) -> Any:
         """The answer, however long it takes; raises what goes wrong."""
-        return self._answers(question)
+        return self(question)
 
     def timed(self) -> list[Measurement]:
-        """What an interrupted survey has of each kernel that was tried."""
-        return self._answers.timed()
+        """What the tried have so far, before they are checked again."""
+        return list(map(self._found, self._tried))
 
     def end(self) -> None:
         """Nothing: it is this thread that would have to be ended."""

@@ -19,21 +19,21 @@ import functools
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
-from ..diagnostics import Reason
 from ..errors import TargetError, ToolError, WorkloadError
 from ..schedules.workloads import Spec, numpy_dtype
 from ..verification.accuracy import worst_error
-from ..workers import Worker
 from .compiling import BuiltCandidate
-from .measurer import Measurement, Measurer
-from .process import BESIDE
-from .rounds import Rounds, race
+from .contenders import Runner
+from .gpu_bench import KernelBench, ReadyKernel
+from .measurer import Measurer
+from .process import BESIDE, Answers, ProcessMeasurer
+from .rounds import Rounds
 
 SECONDS: Final = 120.0
 """For one trial, what goes over the wire included."""
@@ -88,158 +88,97 @@ def remote_measurers(tracker: str, key: str, device: str = "cuda") -> list[Measu
     return [RemoteMeasurer(host, port, key, device) for _ in range(count)]
 
 
-class RemoteMeasurer(Measurer):
+class RemoteMeasurer(ProcessMeasurer):
     """Measures on a server of ``key``; a session, and a process here, hold what may hang."""
 
     def __init__(
         self, host: str, port: int, key: str, device: str = "cuda", rounds: Rounds = BESIDE
     ) -> None:
-        self._worker = Worker(functools.partial(_Remote, host, port, key, device, rounds))
+        bench = functools.partial(RemoteBench, (host, port), key, device)
+        super().__init__(functools.partial(Answers, bench, dict), {}, rounds)
 
-    def start(self) -> None:
-        self._worker.start()
-
-    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
-        try:
-            found: Measurement = self._worker.call(built, incumbent, seconds=SECONDS)
-        except ToolError as err:
-            self._worker.close()  # and with it the session, whatever state it is in
-            return Measurement(failure=Reason("measure.failed", why=err.reason))
-        return found
-
-    def end(self) -> None:
-        self._worker.end()
-
-    def close(self) -> None:
-        self._worker.close()
+    def limit(self, first: bool) -> float:
+        return SECONDS
 
 
-@dataclass(slots=True)
-class _Loaded:
-    """A kernel on the server, and its arguments there."""
+class RemoteBench(KernelBench):
+    """A session with a server: it begins with a process and a driver's context there.
 
-    timer: Any
-    arguments: list[Any]
-
-
-@dataclass(slots=True)
-class _Session:
-    """A session with a server since ``began``, and what is there for one workload.
-
-    ``inputs``: of ``spec``. ``incumbent``: the kernel that others are measured beside. ``modules``:
-    by file; a file that is loaded must not be written again.
+    It serves many trials. One that fails ends this process, and the session with it.
     """
 
-    session: Any
-    device: Any
-    began: float
-    spec: Spec
-    inputs: list[Any]
-    incumbent: tuple[BuiltCandidate, _Loaded] | None = None
-    modules: dict[str, Any] = field(default_factory=dict)
-
-
-class _Remote:
-    """In the worker: a session with a server, and the exact result of a workload.
-
-    A session serves many trials: each begins with a process and a driver's context on the server. A
-    trial that fails ends this process, and the session with it.
-    """
-
-    def __init__(self, host: str, port: int, key: str, device: str, rounds: Rounds) -> None:
-        self._address, self._key, self._device = (host, port), key, device
-        self._rounds = rounds
-        self._spec: Spec | None = None
-        self._inputs: tuple[Any, ...] = ()
-        self._exact: Any = None
-        self._magnitude: Any = None
-        self._session: _Session | None = None
-
-    def __call__(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
-        self._switch_to(built.spec)
-        session = self._connected(built.spec)
-        name = str(getattr(session.device, "device_name", "") or self._device)
-        conditions = {"gpu": name, "server": self._key}
-        ours = self._load(session, built)
-        worst = self._error(ours)
-        if not worst <= built.slack:
-            failure = Reason("measure.wrong", error=worst)
-            return Measurement(failure=failure, conditions=conditions)
-        entries = [ours]
-        if incumbent is not None:
-            entries.append(self._known(session, incumbent))
-        times = self._race(entries)
-        return Measurement(
-            tuple(times[0]), tuple(times[1]) if incumbent is not None else (), "", conditions
-        )
-
-    def _switch_to(self, spec: Spec) -> None:
-        if spec != self._spec:
-            self._inputs = spec.inputs()
-            self._exact = spec.reference(*self._inputs)
-            self._magnitude = spec.magnitude(*self._inputs)
-            self._spec = spec
-
-    def _connected(self, spec: Spec) -> _Session:
-        """The session at hand, or another where it is of another workload or about to end."""
-        import tvm
+    def __init__(self, address: tuple[str, int], key: str, device: str, spec: Spec) -> None:
         from tvm import rpc
 
-        current = self._session
-        if current and current.spec == spec and time.monotonic() - current.began < RENEW_SECONDS:
-            return current
-        # A server has one session: the old one makes room for the new.
-        self._session = current = None
-        with contextlib.closing(rpc.connect_tracker(*self._address)) as tracker:
-            session = tracker.request(self._key, session_timeout=SESSION_SECONDS)
-        device = session.device(self._device, 0)
-        inputs = [tvm.runtime.tensor(array, device) for array in self._inputs]
-        self._session = _Session(session, device, time.monotonic(), spec, inputs)
-        return self._session
+        right = _right(spec)  # no time of the session
+        with contextlib.closing(rpc.connect_tracker(*address)) as tracker:
+            self._session = tracker.request(key, session_timeout=SESSION_SECONDS)
+        self.ends = time.monotonic() + RENEW_SECONDS
+        self._device = self._session.device(device, 0)
+        name = str(getattr(self._device, "device_name", "") or device)
+        super().__init__(spec, _There(self._device, *right), {"gpu": name, "server": key})
+        self._modules: dict[str, Any] = {}
 
-    def _known(self, session: _Session, incumbent: BuiltCandidate) -> _Loaded:
-        if session.incumbent is None or session.incumbent[0] != incumbent:
-            session.incumbent = (incumbent, self._load(session, incumbent))
-        return session.incumbent[1]
+    def load(self, built: BuiltCandidate) -> tuple[Runner, str]:
+        """Uploaded, by its file: one that is loaded there must not be written again."""
+        name = f"{Path(built.path).parent.name}_{Path(built.path).name}"
+        if name not in self._modules:
+            self._session.upload(built.path, target=name)
+            self._modules[name] = self._session.load_module(name)
+        return _RemoteKernel(self._modules[name], built.name, self._device), ""
 
-    def _load(self, session: _Session, built: BuiltCandidate) -> _Loaded:
+    def time(self, entries: Sequence[ReadyKernel]) -> list[float]:
+        """By TVM's timer on the server: events around the call, what the host does included.
+
+        That is some microseconds more than ``GpuMeasurer`` finds.
+        """
+        took = (cast(_RemoteKernel, one.run).timer(*one.arguments).results[0] for one in entries)
+        return [float(seconds) * 1e6 for seconds in took]
+
+
+@dataclass(frozen=True)
+class _RemoteKernel:
+    """A kernel on the server, as a call."""
+
+    module: Any
+    name: str
+    device: Any
+
+    def __call__(self, *arguments: Any) -> None:
+        self.module[self.name](*arguments)
+
+    @functools.cached_property
+    def timer(self) -> Any:
+        """It runs the kernel once untimed: only a cache overwritten by itself is cold then."""
+        return self.module.time_evaluator(
+            self.name, self.device, number=1, repeat=1, cache_flush_bytes=FLUSH_BYTES
+        )
+
+
+class _There:
+    """The inputs of a workload on a server, and what must come of them."""
+
+    def __init__(self, device: Any, spec: Spec, inputs: Sequence[Any], *right: Any) -> None:
         import tvm
 
-        name = f"{Path(built.path).parent.name}_{Path(built.path).name}"
-        if name not in session.modules:
-            session.session.upload(built.path, target=name)
-            session.modules[name] = session.session.load_module(name)
-        module = session.modules[name]
-        out = np.full(built.spec.shapes()[-1], np.nan if _is_float(built.spec.out) else -85)
-        written = tvm.runtime.tensor(out.astype(numpy_dtype(built.spec.out)), session.device)
-        arguments = [*session.inputs, written]
-        module[built.name](*arguments)
-        # It runs the kernel once untimed: only a cache that is overwritten by itself is cold then.
-        timer = module.time_evaluator(
-            built.name, session.device, number=1, repeat=1, cache_flush_bytes=FLUSH_BYTES
-        )
-        return _Loaded(timer, arguments)
+        self._spec, self._right = spec, right
+        self._put = functools.partial(tvm.runtime.tensor, device=device)
+        self._inputs = tuple(map(self._put, inputs))
+        filled = np.full(spec.shapes()[-1], np.nan if "float" in spec.out else -85)
+        self._unwritten = filled.astype(numpy_dtype(spec.out))
 
-    def _error(self, loaded: _Loaded) -> float:
-        assert self._spec is not None
-        got = loaded.arguments[-1].numpy()
-        return float(worst_error(self._spec, got, self._exact, self._magnitude))
+    def arguments(self, built: BuiltCandidate) -> tuple[Any, ...]:
+        return (*self._inputs, self._put(self._unwritten))
 
-    def _race(self, entries: list[_Loaded]) -> list[list[float]]:
-        """Times of each, interleaved, in microseconds, until all rounds are done or it is clear.
+    def reset(self, arguments: tuple[Any, ...]) -> None:
+        arguments[-1].copyfrom(self._unwritten)
 
-        They are of TVM's timer on the server: events around the call, what the host does for a
-        launch included, some microseconds more than ``GpuMeasurer`` finds.
-        """
-        times: list[list[float]] = [[] for _ in entries]
-
-        def run_round(order: Sequence[int]) -> list[float]:
-            took = (entries[at].timer(*entries[at].arguments).results[0] for at in order)
-            return [float(seconds) * 1e6 for seconds in took]
-
-        race(run_round, times, self._rounds)
-        return times
+    def error(self, arguments: tuple[Any, ...], made: Any) -> float:
+        return float(worst_error(self._spec, arguments[-1].numpy(), *self._right))
 
 
-def _is_float(dtype: str) -> bool:
-    return "float" in dtype
+@functools.lru_cache(maxsize=1)
+def _right(spec: Spec) -> tuple[Any, ...]:
+    """A workload, its inputs, the exact result, and what rounding errors are relative to."""
+    inputs = spec.inputs()
+    return spec, inputs, spec.reference(*inputs), spec.magnitude(*inputs)

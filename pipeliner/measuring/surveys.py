@@ -9,6 +9,7 @@ from ..diagnostics import Why
 from ..errors import ToolError
 from ..records.functions import AnyWorkload
 from .compiling import BuiltCandidate
+from .lab import Ends
 from .measurer import Measurement
 from .process import Open, Survey, Try
 from .rounds import Rounds
@@ -20,14 +21,11 @@ TRY_SECONDS: Final = 20.0
 """For one run of a kernel with its check."""
 
 
-class AskedTimer(Protocol):
+class AskedTimer(Ends, Protocol):
     """Who measures by question and answer: ``GpuMeasurer``, ``Here``, or what a test puts there."""
 
     def ask(self, question: Open | Try | Survey, seconds: float) -> Any:
         """As ``GpuMeasurer.ask``."""
-
-    def end(self) -> None:
-        """As ``GpuMeasurer.end``."""
 
 
 def tried(

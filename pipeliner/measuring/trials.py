@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..records import OURS, Record, Records
-from ..records.candidate import Candidate, versions_key, workload_key
+from ..records.candidate import Candidate, workload_key
 from ..records.functions import AnyWorkload
 from .compiling import BuiltCandidate
 from .lab import Batch, Study
@@ -99,23 +99,15 @@ class Trials(Study[KernelTrial, Measurer]):
         us = 0.0
         if found.samples and found.beside and trial.against is not None:
             us = trial.against[1] * found.us / statistics.median(found.beside)
-        return Record(
-            workload_key(built.spec),
+        return found.record(
+            built,
             self._machine,
-            versions_key(),
-            "" if trial.candidate is None else trial.candidate.to_json(),
+            candidate="" if trial.candidate is None else trial.candidate.to_json(),
             contender=trial.contender,
-            samples=found.samples,
-            beside=found.beside,
             us=us,
-            failure=found.failure,
-            predicted_us=built.predicted_us,
             source=self._source,
             experiment=self._experiment,
             label=trial.label,
-            resources=built.resources,
-            conditions=found.conditions,
-            plan=built.plan,
         )
 
 

@@ -16,15 +16,7 @@ from .. import knobs
 from ..errors import RecordsError, TargetError, WorkloadError
 from ..kernel.building import build_with, target_for
 from ..kernel.compiled import Kernel
-from ..measuring import (
-    Compiler,
-    Compiles,
-    GpuMeasurer,
-    Measurer,
-    RemoteMeasurer,
-    cores,
-    workers_for,
-)
+from ..measuring import Compiler, Compiles, GpuMeasurer, Measurer, RemoteMeasurer
 from ..records import Record, Records
 from ..records.candidate import NOTHING_ASKED, Candidate
 from ..records.functions import AnyWorkload, FunctionWorkload
@@ -162,10 +154,9 @@ def tune(
     measuring = list(measurers) or on_gpus(chosen, devices)
     for measurer in measuring:
         measurer.start()
-    count = workers_for(cores()) if jobs is None else jobs
     deadline = None if seconds is None else started + seconds
     with Records(path) as records:
-        compiling = compiler or Compiler(chosen, count, verify=verify)
+        compiling = compiler or Compiler(chosen, jobs, verify=verify)
         try:
             compiling.start()
             search = Session(subject, chosen, records, compiling, trials, deadline, say)

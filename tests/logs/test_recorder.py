@@ -37,8 +37,10 @@ class Compiler:
         if number >= self.most:
             self.ended.wait(10)
         if number in self.broken:
-            return BuiltCandidate(failure="nvcc said no")
-        return BuiltCandidate(path=f"{number}.so", name="f", resources={"registers": number})
+            return BuiltCandidate(spec, candidate, failure="nvcc said no")
+        return BuiltCandidate(
+            spec, candidate, path=f"{number}.so", name="f", resources={"registers": number}
+        )
 
     def end(self) -> None:
         self.ended.set()

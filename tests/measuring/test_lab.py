@@ -37,14 +37,11 @@ class List(Study[Batch, Compiler]):
     """Jobs one after the other; ``measured``: the names of their kernels."""
 
     def __init__(self, *batches: Batch, stops_at: int = 1000) -> None:
-        self.left = list(batches)
+        self.batches = iter(batches)
         self.measured: list[str] = []
-        self.told: list[tuple[int, int]] = []
+        self.told: list[str] = []
         self.references: list[str] = []
         self.stops_at = stops_at
-
-    def next(self, under_way: Sequence[Batch]) -> Batch | None:
-        return self.left.pop(0) if self.left else None
 
     def measure(self, batch: Batch, measurer: Compiler) -> str:
         if len(self.measured) == self.stops_at:
@@ -57,16 +54,12 @@ class List(Study[Batch, Compiler]):
     def beside(self, batch: Batch) -> None:
         self.references += [built.name for built in batch.built if built]
 
-    def compiled(self, done: int, of: int) -> None:
-        self.told.append((done, of))
-
 
 def test_in_order_what_is_slow_to_compile_is_waited_for() -> None:
     batches = [Batch(makes=[compiled("slow", 0.2)]), Batch(makes=[compiled("fast")])]
     study = List(*batches)
     assert not Lab(study, Compiler(), [Compiler()], ordered=True).run()
     assert study.measured == ["slow", "fast"]
-    assert study.told == [(1, 2), (2, 2)]
 
 
 def test_else_what_is_built_is_measured() -> None:
@@ -112,12 +105,12 @@ def test_nothing_compiles_beside_what_is_timed_where_that_is_asked() -> None:
             return super().measure(batch, measurer)
 
     study = Watches(*(Batch(makes=[compiled(str(at), 0.05)]) for at in range(4)))
-    Lab(study, Compiler(), [Compiler()], first_compile=True, here=True).run()
-    assert compiling == [(4, 4)] * 4
+    Lab(study, Compiler(), [Compiler()], here=study.told.append).run()
+    assert compiling == ["compiled 4 of 4 kernels"] * 4
 
 
-@pytest.mark.parametrize("here", [False, True])
-def test_an_interrupt_keeps_what_was_kept(here: bool) -> None:
+@pytest.mark.parametrize("here", [None, len], ids=["apart", "here"])
+def test_an_interrupt_keeps_what_was_kept(here: Any) -> None:
     study = List(*(Batch(makes=[compiled(str(at))]) for at in range(4)), stops_at=2)
     compiler, measurer = Compiler(), Compiler()
     assert Lab(study, compiler, [measurer], ordered=True, here=here).run()
@@ -137,5 +130,5 @@ def test_time_ends_it_and_closing_measures_what_is_built(closing: bool) -> None:
 
 def test_what_is_there_already_is_not_compiled() -> None:
     study = List(Batch(makes=[BuiltCandidate(name="library"), compiled("ours")]))
-    Lab(study, Compiler(), [Compiler()]).run()
-    assert (study.measured, study.told) == (["library ours"], [(1, 1)])
+    Lab(study, Compiler(), [Compiler()], here=study.told.append).run()
+    assert (study.measured, study.told) == (["library ours"], ["compiled 1 of 1 kernels"])

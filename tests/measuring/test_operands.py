@@ -16,7 +16,9 @@ from tests.tuning.functions import COLUMNS, ROWS, reversing
 
 from .. import fake_torch
 
-operands = importlib.import_module("pipeliner.measuring.operands")
+conditions, operands = (
+    importlib.import_module(f"pipeliner.measuring.{name}") for name in ("conditions", "operands")
+)
 
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype("float32")
 
@@ -39,7 +41,7 @@ def _stand_in(torch, monkeypatch):
         return Runs()
 
     monkeypatch.setattr(operands, "unpipelined", unpipelined)
-    monkeypatch.setattr(process, "gpu_arch", lambda: "sm_80")
+    monkeypatch.setattr(conditions, "gpu_arch", lambda: "sm_80")
 
 
 class Runs(BuiltCandidate):

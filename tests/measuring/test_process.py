@@ -25,7 +25,7 @@ FIVE = Rounds(5)
 def answers(monkeypatch):
     conditions = importlib.import_module("pipeliner.measuring.conditions")
     monkeypatch.setattr(conditions, "gpu", object)
-    monkeypatch.setattr(process, "gpu_arch", lambda: "sm_90")
+    monkeypatch.setattr(conditions, "gpu_arch", lambda: "sm_90")
     monkeypatch.setitem(sys.modules, "torch", fake_torch)
     return process.Answers()
 

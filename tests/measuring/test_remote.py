@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -15,8 +16,9 @@ import tvm
 
 from pipeliner import cli
 from pipeliner.errors import TargetError, ToolError, WorkloadError
-from pipeliner.measuring import BuiltCandidate, Rounds, remote, remote_measurers
-from pipeliner.measuring.remote import LAST_PORT, RemoteMeasurer, tracker_address
+from pipeliner.measuring import BuiltCandidate, Rounds, Trial, remote, remote_measurers
+from pipeliner.measuring.process import Answers
+from pipeliner.measuring.remote import LAST_PORT, RemoteBench, RemoteMeasurer, tracker_address
 from pipeliner.records import Records
 from pipeliner.schedules import Gemm
 from pipeliner.tuning import tune
@@ -163,13 +165,14 @@ def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch)
     compiler = OnTheCpu(tmp_path)
     first, second = (compiler.compile(SPEC, None) for _ in range(2))
     monkeypatch.setattr(remote, "RENEW_SECONDS", 0.0)
-    measure = remote._Remote(*tracker_address(tracker), "here", "cpu", Rounds(3))
+    bench = functools.partial(RemoteBench, tracker_address(tracker), "here", "cpu")
+    answers = Answers(bench, dict)
     started = time.monotonic()
-    began = []
+    ends = []
     for _ in range(4):
-        measure(second, first)
-        began.append(measure._session.began)
-    assert began == sorted(set(began))
+        answers(Trial(second, first, Rounds(3)))
+        ends.append(answers._at_hand.ends)
+    assert ends == sorted(set(ends))
     assert time.monotonic() - started < remote.SESSION_SECONDS / 2
 
 

@@ -45,19 +45,16 @@ def run(args: argparse.Namespace) -> int:
     with console.progress("loading TVM"):
         from ...calibrate import calibrate
         from ...machine import machine_for, write_machine
-        from ...measuring import cores, current_conditions, require_gpu, workers_for
+        from ...measuring import current_conditions, require_gpu
         from ...targets import accelerated, cuda_target
 
     torch = require_gpu()
     target = cuda_target()
     base = _as_it_is(torch, machine_for(target))
-    workers = args.jobs or workers_for(cores())
-    found = calibrate(torch, base, accelerated(target), workers, console.say)
+    found = calibrate(torch, base, accelerated(target), args.jobs, console.say)
     if not found.measured:
         raise ToolError("command.calibrate")
-    conditions = current_conditions()
-    known = {"gpu": conditions.gpu, **conditions.versions, **conditions.settings}
-    written = _file(base, found, known)
+    written = _file(base, found, current_conditions().flat())
     write_machine(out, written)
     _show(written, base, found, args)
     if found.interrupted:

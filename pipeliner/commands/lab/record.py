@@ -72,19 +72,12 @@ def _list(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace) -> int:
     with console.progress("loading TVM"):
         from ...logs.recorder import record
-        from ...measuring import (
-            Compiler,
-            GpuMeasurer,
-            cores,
-            current_conditions,
-            require_gpu,
-            workers_for,
-        )
+        from ...measuring import Compiler, GpuMeasurer, current_conditions, require_gpu
         from ...targets import accelerated, cuda_target
 
     require_gpu()
     target = accelerated(cuda_target())
-    compiler = Compiler(target, args.jobs or workers_for(cores()), disassemble=True)
+    compiler = Compiler(target, args.jobs, disassemble=True)
     with contextlib.closing(compiler), GpuMeasurer() as timer:
         compiler.start()
         jobs = _jobs(args, target)  # while processes start
