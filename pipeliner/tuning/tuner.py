@@ -46,6 +46,12 @@ class Tuned:
     seconds: float
     interrupted: bool = False
 
+    def __repr__(self) -> str:
+        """One line, of what a session shows."""
+        best = "none ran" if self.best is None else f"{self.best.us:.1f} us"
+        counts = f"{self.done} trials, {self.failed} failed"
+        return f"Tuned({self.workload.title!r}: {best}, {counts}, {str(self.path)!r})"
+
     @property
     def candidate(self) -> Candidate:
         """The fastest candidate; WorkloadError: none ran."""

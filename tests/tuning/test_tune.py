@@ -74,6 +74,9 @@ def test_it_finds_a_faster_kernel_than_the_models_choice(db):
 
 def test_every_sample_is_kept_under_the_key(db):
     found, fake, _ = search(db, trials=5)
+    assert repr(found).startswith(
+        f"Tuned({SPEC.title!r}: {found.best.us:.1f} us, 5 trials, 0 failed"
+    )
     records = kept(db)
     assert len(records) == 5
     for record, (candidate, beside) in zip(records, fake.measured):
