@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from .attention import schedule_attention
 from .choice import default_tile
-from .conv import schedule_conv
 from .gemm import schedule_gemm
 from .naive import schedule_naive
+from .scheduled import schedule_conv
 from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile
 from .workloads import (
     Attention,

@@ -22,6 +22,18 @@ is ``exp2(x * scale * log2(e))``, which is one multiplication and one instructio
 the tiles of the last queries, which see most keys, come first.
 
 ``largest`` starts as the lowest finite number: a score of -inf then weighs 0 in every row.
+
+Few queries make few tiles, each with many keys to read. Then the keys are split among CTAs
+(``splits``), which keep acc, largest and total of their keys in memory, and a second kernel
+combines what they have of each query (flash decoding):
+
+    for blockIdx.x in queries of all heads:
+      for d in columns:
+        top = max(largest[0], largest[1], ..)
+        O[d] = sum of exp(largest[s] - top) * acc[s, d] / sum of exp(largest[s] - top) * total[s]
+
+All splits take as many steps; those of the last one may lie beyond the last key. A ``grouped`` tile
+has as rows the queries of all heads that share a head of K and V, and reads its keys once.
 """
 
 from __future__ import annotations
@@ -30,16 +42,15 @@ import math
 from typing import Any, Final
 
 from tvm import s_tir, tirx
+from tvm.ir import Var
 from tvm.script import tirx as T
 
 from ..errors import WorkloadError
+from ..values.notes import NOTE, note_text
+from .attention_cut import Cut, check_splits, columns_of, note_of, steps_of
 from .matmul import MAX_GRID_Z
 from .tiles import AttentionTile
 from .workloads import Attention
-from .workloads.blocks import all_of
-
-COLUMNS: Final = 16
-"""Columns of a head are read in multiples of so many, those beyond the last as zero."""
 
 LOWEST: Final = -3.0e38
 """Lower than any score, and finite, so that no difference of two of it is no number."""
@@ -48,68 +59,42 @@ LOWEST: Final = -3.0e38
 def schedule_attention(attention: Attention, tile: AttentionTile) -> Any:
     """``attention`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc.
 
-    WorkloadError: a grid has not that many heads or batches.
+    WorkloadError: a grid has not that many heads or batches, keys have not that many splits, or a
+    causal one is split or grouped.
     """
     for count in (attention.heads, attention.batch):
         if count > MAX_GRID_Z:
             raise WorkloadError("tile.batch_axes", count=count, most=MAX_GRID_Z)
-    return s_tir.Schedule(_function(attention, tile))
+    check_splits(attention, tile)
+    return s_tir.Schedule(_function(attention, tile, Cut(attention, tile)))
 
 
-def columns_of(attention: Attention) -> int:
-    """Columns of a tile of Q, K, V or O, those beyond the last of a head included."""
-    return -(-attention.dim // COLUMNS) * COLUMNS
+def _combined(parts: Any, largest: Any, total: Any, scale: float, row: Any, column: Any) -> Any:
+    """The output of a query and column, of what the splits have of it."""
+    splits = range(int(parts.shape[0]))
+    top = Var("top", "float32")
+    weights = [Var(f"weight_{s}", "float32") for s in splits]
+    most = largest[0, row]
+    sums, totals = weights[0] * parts[0, row, column], weights[0] * total[0, row]
+    for s in splits[1:]:
+        most = tirx.max(most, largest[s, row])
+        sums = sums + weights[s] * parts[s, row, column]
+        totals = totals + weights[s] * total[s, row]
+    whole = Var("whole", "float32")
+    value = tirx.Let(whole, totals, sums / whole)
+    for s in reversed(splits):
+        weight = tirx.exp2((largest[s, row] - top) * tirx.const(scale, "float32"))
+        value = tirx.Let(weights[s], weight, value)
+    return tirx.Let(top, most, value)
 
 
-def steps_of(attention: Attention, tile: AttentionTile, at: Any) -> Any:
-    """Steps of tile ``at`` of queries, a number or an expression: as far as its last query sees."""
-    steps, tiles = -(-attention.keys // tile.n), -(-attention.queries // tile.m)
-    if not attention.causal:
-        return steps
-    sees = (at * tile.m + tile.m + tile.n - 1) // tile.n
-    if tiles * tile.m <= steps * tile.n:
-        return sees
-    return min(sees, steps) if isinstance(at, int) else tirx.min(sees, steps)
-
-
-def _function(what: Attention, tile: AttentionTile) -> Any:
-    m, n, dim = tile.m, tile.n, columns_of(what)
-    tiles = -(-what.queries // m)
+def _function(what: Attention, tile: AttentionTile, cut: Cut) -> Any:
+    m, n, dim, splits = tile.m, tile.n, columns_of(what), tile.splits
     of_q, of_k, of_v, of_out = what.shapes()
-    kind, group = what.storage, what.group
-    masked = what.causal or what.keys % n != 0
-    partial = what.queries % m != 0 or dim != what.dim
+    kind = what.storage
+    masked, partial = cut.is_masked, cut.is_partial
     scale = what.scale * math.log2(math.e)
-
-    def inside(row: Any, rows: int, cut: int, column: Any) -> list[Any]:
-        """The conditions under which an element is one of the tensor's."""
-        ragged = (row < rows, rows % cut), (column < what.dim, what.dim % COLUMNS)
-        return [condition for condition, rest in ragged if rest]
-
-    def read(which: int, x: Any, b: Any, h: Any, row: Any, column: Any) -> Any:
-        """An element of Q, K or V (0, 1, 2); zero beyond the last row and the last column."""
-        rows, cut = (what.keys, n) if which else (what.queries, m)
-        conditions = inside(row, rows, cut, column)
-        value = x[(b, *what.lying(which, h, row), column)]
-        zero = tirx.const(0, kind)
-        return tirx.if_then_else(all_of(conditions), value, zero) if conditions else value
-
-    def second(h: Any, row: Any) -> Any:
-        """The second index of an element of the output in memory."""
-        return what.lying(3, h, row)[0]
-
-    def third(h: Any, row: Any) -> Any:
-        """The third one."""
-        return what.lying(3, h, row)[1]
-
-    def tile_of(q: Any) -> Any:
-        """The tile of queries that is computed as number ``q``: those that see most keys first."""
-        return tiles - 1 - q if what.causal else q
-
-    def sees(query: Any, key: Any) -> Any:
-        """Whether there is such a key, and the query sees it."""
-        conditions = (key <= query, what.causal), (key < what.keys, what.keys % n)
-        return all_of([condition for condition, asked in conditions if asked])
+    lines = cut.lines
 
     @T.prim_func(s_tir=True)
     def attention(q: T.handle, k: T.handle, v: T.handle, o: T.handle) -> None:
@@ -118,9 +103,13 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
         K = T.match_buffer(k, of_k, kind)
         V = T.match_buffer(v, of_v, kind)
         Out = T.match_buffer(o, of_out, kind)
+        if splits > 1:
+            Parts = T.alloc_buffer((splits, lines, what.dim), "float32")
+            Largest = T.alloc_buffer((splits, lines), "float32")
+            Total = T.alloc_buffer((splits, lines), "float32")
         for b in T.thread_binding(what.batch, thread="blockIdx.z"):
-            for h in T.thread_binding(what.heads, thread="blockIdx.y"):
-                for x in T.thread_binding(tiles, thread="blockIdx.x"):
+            for h in T.thread_binding(cut.heads, thread="blockIdx.y"):
+                for x in T.thread_binding(cut.tiles * splits, thread="blockIdx.x"):
                     with T.sblock("cta"):
                         T.reads()
                         T.writes()
@@ -130,7 +119,7 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                         total = T.sblock_alloc_buffer((m,), "float32", scope="local")
                         for i, d in T.grid(m, dim):
                             with T.sblock("Q_shared"):
-                                Q_shared[i, d] = read(0, Q, b, h, tile_of(x) * m + i, d)
+                                Q_shared[i, d] = cut.read_query(Q, b, h, x, i, d)
                         for i, d in T.grid(m, dim):
                             with T.sblock("acc_init"):
                                 acc[i, d] = T.float32(0)
@@ -140,7 +129,7 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                         for i in range(m):
                             with T.sblock("total_init"):
                                 total[i] = T.float32(0)
-                        for step in range(steps_of(what, tile, tile_of(x))):
+                        for step in range(steps_of(what, tile, cut.at(x))):
                             with T.sblock("step"):
                                 T.reads()
                                 T.writes()
@@ -152,10 +141,14 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                                 factor = T.sblock_alloc_buffer((m,), "float32", scope="local")
                                 for j, d in T.grid(n, dim):
                                     with T.sblock("K_shared"):
-                                        K_shared[j, d] = read(1, K, b, h // group, step * n + j, d)
+                                        K_shared[j, d] = cut.read_key(
+                                            1, K, b, h, cut.key(x, step, j), d
+                                        )
                                 for j, d in T.grid(n, dim):
                                     with T.sblock("V_shared"):
-                                        V_shared[j, d] = read(2, V, b, h // group, step * n + j, d)
+                                        V_shared[j, d] = cut.read_key(
+                                            2, V, b, h, cut.key(x, step, j), d
+                                        )
                                 for i, j in T.grid(m, n):
                                     with T.sblock("scores_init"):
                                         scores[i, j] = T.float32(0)
@@ -168,7 +161,7 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                                     for i, j in T.grid(m, n):
                                         with T.sblock("mask"):
                                             scores[i, j] = T.if_then_else(
-                                                sees(tile_of(x) * m + i, step * n + j),
+                                                cut.sees(x, i, cut.key(x, step, j)),
                                                 scores[i, j],
                                                 T.float32("-inf"),
                                             )
@@ -206,15 +199,37 @@ def _function(what: Attention, tile: AttentionTile) -> Any:
                                         acc[i, d] = acc[i, d] + T.Cast(
                                             "float32", weights[i, j]
                                         ) * T.Cast("float32", V_shared[j, d])
-                        for i, d in T.grid(m, dim):
-                            with T.sblock("Out"):
-                                if partial:
-                                    T.where(all_of(inside(tile_of(x) * m + i, what.queries, m, d)))
-                                Out[
-                                    b,
-                                    second(h, tile_of(x) * m + i),
-                                    third(h, tile_of(x) * m + i),
-                                    d,
-                                ] = T.Cast(kind, acc[i, d] / total[i])
+                        if splits == 1:
+                            for i, d in T.grid(m, dim):
+                                with T.sblock("Out"):
+                                    if partial:
+                                        T.where(cut.stored(x, i, d))
+                                    Out[b, cut.second(x, h, i), cut.third(x, h, i), d] = T.Cast(
+                                        kind, acc[i, d] / total[i]
+                                    )
+                        else:
+                            for i, d in T.grid(m, dim):
+                                with T.sblock("Parts"):
+                                    if partial:
+                                        T.where(cut.stored(x, i, d))
+                                    Parts[x % splits, cut.line(b, h, x, i), d] = acc[i, d]
+                            for i in range(m):
+                                with T.sblock("Largest"):
+                                    if cut.rows % m != 0:
+                                        T.where(cut.row(x, i) < cut.rows)
+                                    Largest[x % splits, cut.line(b, h, x, i)] = largest[i]
+                            for i in range(m):
+                                with T.sblock("Total"):
+                                    if cut.rows % m != 0:
+                                        T.where(cut.row(x, i) < cut.rows)
+                                    Total[x % splits, cut.line(b, h, x, i)] = total[i]
+        if splits > 1:
+            for x in T.thread_binding(lines, thread="blockIdx.x"):
+                for d in range(what.dim):
+                    with T.sblock("Out"):
+                        T.sblock_attr({NOTE: note_text(note_of(tile))})
+                        Out[cut.batch_of(x), cut.second_of(x), cut.third_of(x), d] = T.Cast(
+                            kind, _combined(Parts, Largest, Total, scale, x, d)
+                        )
 
     return attention

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeAlias, overload
@@ -15,7 +15,8 @@ from ..machine import Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
-from .closed_form import attention_info, contraction_info
+from .attention_cut import attention_info, ctas_of
+from .closed_form import contraction_info
 from .tile_space import (
     attention_tiles,
     depthwise_tile,
@@ -93,11 +94,11 @@ def default_tile(
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
     depthwise = isinstance(workload, Conv) and workload.depthwise and workload.channels_last
-    if splits not in (None, 1) and (depthwise or isinstance(workload, Attention)):
+    if splits not in (None, 1) and depthwise:
         raise WorkloadError("split.no_matmul", workload=workload.name)
     if isinstance(workload, Attention):
-        times = compare_attention(workload, machine, instruction, accumulate)
-        return min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
+        times = compare_attention(workload, machine, instruction, accumulate, splits)
+        return _best_attention(workload, machine, times)
     if isinstance(workload, Conv) and depthwise:
         return depthwise_tile(workload)
     found = compare_tiles(workload, machine, instruction, splits, accumulate, within=WORTH_A_PLAN)
@@ -186,6 +187,7 @@ def compare_attention(
     machine: Machine,
     instruction: Instruction = "auto",
     accumulate: AccumulateAsked = "auto",
+    splits: int | None = None,
 ) -> dict[AttentionTile, float]:
     """The predicted time of each tile of attention that ``default_tile`` chooses from.
 
@@ -194,7 +196,7 @@ def compare_attention(
     request = Request(instruction=instruction, accumulate=accumulate)
     found: dict[AttentionTile, float] = {}
     failed: PipelinerError | None = None
-    for tile in attention_tiles(workload, machine):
+    for tile in attention_tiles(workload, machine, splits):
         try:
             plan = Ranking(attention_info(workload, tile), machine, request).best().plan
         except PipelinerError as err:  # what is demanded does not fit this tile
@@ -208,6 +210,29 @@ def compare_attention(
         raise failed
     reason = Reason("tile.no_plan") if failed is None else failed.reason
     raise WorkloadError("tile.none", workload=workload.name, machine=machine.name, why=reason)
+
+
+def _best_attention(
+    workload: Attention, machine: Machine, times: Mapping[AttentionTile, float]
+) -> AttentionTile:
+    """The tile of the least time; of one whose keys are split, with the reason for that."""
+    best = min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
+    whole = {tile: us for tile, us in times.items() if tile.splits == 1}
+    if best.splits == 1 or not whole:
+        return best
+    other = min(whole, key=lambda tile: whole[tile])
+    ctas = ctas_of(workload, replace(best, splits=1))
+    why = Reason(
+        "split.keys",
+        ctas=ctas,
+        busy=ctas / (math.ceil(ctas / machine.sms) * machine.sms),
+        sms=machine.sms,
+        splits=best.splits,
+        us=times[best],
+        whole_us=whole[other],
+        whole=f"{other.m}x{other.n}",
+    )
+    return replace(best, why=why)
 
 
 def compare_tiles(

@@ -21,13 +21,21 @@ from ..values.facts import (
     KernelInfo,
     LoopInfo,
     MatmulInfo,
-    StatementInfo,
     StoreInfo,
     TmaView,
 )
-from .attention import columns_of, steps_of
+from .attention_cut import attention_info
 from .names import blockized, cached, fused, merged, padded, tiles_of, updating
-from .tiles import AttentionTile, ConvTile, GemmTile, divisor, is_ragged, stages_transposed
+from .tiles import (
+    AttentionTile,
+    ConvTile,
+    GemmTile,
+    divisor,
+    is_ragged,
+    power_of_two,
+    row_major,
+    stages_transposed,
+)
 from .total import sum_info
 from .workloads import (
     GROUP,
@@ -52,9 +60,6 @@ SCATTERED: Final = "it writes boxes, these elements are scattered"
 
 SWIZZLE_ROWS: Final = 8
 """What parts of a tile that CTAs copy for each other are multiples of."""
-
-CUT_SHORT: Final = "it moves boxes, which end where their tensor does, and this part ends before"
-"""The same of tokens that are part of a larger axis, of which the last tile is not full."""
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
@@ -148,102 +153,6 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     )
 
 
-def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
-    """``kernel_info`` of attention; the steps of a causal one are those of its average tile."""
-    m, n, dim, size = tile.m, tile.n, columns_of(what), element_bytes(what.storage)
-    tokens = what.queries, what.keys, what.keys
-    of_out = what.shapes()[-1]
-    q, k, v = (
-        CopyInfo(
-            op=f"{name}_shared",
-            src=name,
-            dst=f"{name}_shared",
-            dst_scope="shared",
-            dtype=what.storage,
-            shape=(rows, dim),
-            src_dims=(None, *what.lying(which, None, 0), 1),
-            src_strides=_row_major(shape),
-            aligned=_power_of_two(what.dim),
-            masked=tokens[which] % rows != 0 or dim != what.dim,
-            bound=False,
-            no_tma=CUT_SHORT if short and tokens[which] % rows else "",
-            src_bytes=math.prod(shape) * size,
-        )
-        for which, (name, rows, shape) in enumerate(zip("QKV", (m, n, n), what.shapes()))
-        for short in [what.within[which] and what.lying(which, 0, 1) == (0, 1)]
-    )
-    scores, acc = (
-        MatmulInfo(
-            op=name, acc=name, a=a, b=b.dst, m=m, n=columns, k=depth, a_dtype=what.storage,
-            b_dtype=what.storage, acc_dtype=what.accumulator, a_k_major=True,
-            b_k_major=name == "scores", k_last=depth, computed=() if a == q.dst else (a,),
-            by_rows=True,
-        )
-        for name, a, b, columns, depth in (
-            ("scores", q.dst, k, n, dim),
-            ("acc", "weights", v, dim, n),
-        )
-    )  # fmt: skip
-
-    def statement(name: str, count: int = 0, flops: int = 0, exps: int = 0) -> StatementInfo:
-        return StatementInfo(
-            op=name,
-            kind="compute",
-            flops=count * flops,
-            transcendentals=count * exps,
-            bound=False,
-            loads=False,
-        )
-
-    rows = m * element_bytes(what.accumulator)
-    masked = [statement("mask")] if what.causal or what.keys % n else []
-    every = [steps_of(what, tile, at) for at in range(-(-what.queries // m))]
-    steps = round(sum(every) / len(every))
-    loop = LoopInfo(
-        name="step",
-        trip=steps,
-        trip_text=str(steps),
-        ops=(
-            k,
-            v,
-            statement("scores_init"),
-            scores,
-            *masked,
-            statement("before"),
-            statement("largest", m * n, 1),
-            statement("exp", m * n, 3, 1),
-            statement("factor", m, 2, 1),
-            statement("total_scale", m, 1),
-            statement("total", m * n, 1),
-            statement("acc_scale", m * dim, 1),
-            statement("weights"),
-            acc,
-        ),
-        rings=(
-            (k.dst, "shared", n * dim * size),
-            (v.dst, "shared", n * dim * size),
-            ("scores", "local", m * n * element_bytes(what.accumulator)),
-            ("weights", "local", m * n * size),
-            ("before", "local", rows),
-            ("factor", "local", rows),
-        ),
-    )
-    return KernelInfo(
-        name=what.name,
-        grid=(what.batch, what.heads, len(every)),
-        threads=0,
-        loops=(loop,),
-        accumulators=(
-            ("Q_shared", "shared", m * dim * size),
-            ("acc", "local", rows * dim),
-            ("largest", "local", rows),
-            ("total", "local", rows),
-        ),
-        stores=(StoreInfo("Out", "acc", "Out", what.out, _row_major(of_out)),),
-        before=(q,),
-    )
-
-
 def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
     """Elements of K that the last step has, where one loop covers all of K."""
     extent = what.k[1]
@@ -256,7 +165,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     """The store of the accumulator behind all loops."""
     if what.whole is not None:
         extents = [extent for _, extent in (*what.batch_axes, what.m, what.n)]
-        strides = _row_major(tuple(extents))
+        strides = row_major(tuple(extents))
         return StoreInfo(PARTIAL, acc, PARTS, what.types.accumulator, strides)
     name, shape = what.out
     gathered = what.a.tile is not None or what.b.tile is not None
@@ -267,7 +176,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
         acc=acc,
         dst=name,
         dtype=what.types.out,
-        dst_strides=_row_major(shape),
+        dst_strides=row_major(shape),
         by_rows=_stores_by_rows(what),
         no_tma=SCATTERED if scattered else "",
     )
@@ -295,7 +204,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     # tile is nowhere contiguous in memory.
     aligned = 1
     if side.unit is not None and side.contiguous and not transposed:
-        aligned = _power_of_two(math.gcd(side.unit, column))
+        aligned = power_of_two(math.gcd(side.unit, column))
     gathered = not side.is_box or _cuts_groups(what, tile) or (transposed and side.view != "tensor")
     view = "tensor" if gathered or transposed else _view(side, row)
     return CopyInfo(
@@ -306,7 +215,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         dtype=what.storage(which),
         shape=(column, row) if transposed else (row, column),
         src_dims=_source_dims(side, transposed),
-        src_strides=_row_major(side.shape),
+        src_strides=row_major(side.shape),
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
@@ -371,15 +280,6 @@ def _source_dims(side: Operand, transposed: bool) -> tuple[int | None, ...]:
     return tuple(dims)
 
 
-def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Elements between neighbours along each dimension; None: known at run time."""
-    strides: list[int | None] = [1]
-    for extent in reversed(shape[1:]):
-        inner = strides[-1]
-        strides.append(None if extent is None or inner is None else extent * inner)
-    return tuple(reversed(strides))
-
-
 def typical(what: Contraction) -> tuple[int, int, int]:
     """M, N and K, where one is known at run time only what stands for it."""
     m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
@@ -389,7 +289,3 @@ def typical(what: Contraction) -> tuple[int, int, int]:
 def storage_bytes(what: Contraction) -> int:
     """Of an element of an operand."""
     return element_bytes(what.types.storage)
-
-
-def _power_of_two(value: int) -> int:
-    return value & -value

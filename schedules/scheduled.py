@@ -6,11 +6,12 @@ from typing import Any
 
 from ..errors import WorkloadError
 from .attention import schedule_attention
-from .conv import schedule_conv
+from .depthwise import schedule_depthwise
 from .gemm import schedule_gemm
+from .matmul import schedule_contraction
 from .naive import schedule_naive
 from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile, Tile
-from .workloads import Attention, Gemm, Spec
+from .workloads import Attention, Conv, Convolution, Gemm, Spec
 
 
 def scheduled(spec: Spec, tile: Tile) -> Any:
@@ -24,3 +25,15 @@ def scheduled(spec: Spec, tile: Tile) -> Any:
     if not isinstance(spec, (Gemm, Attention)) and isinstance(tile, (ConvTile, DepthwiseTile)):
         return schedule_conv(spec, tile)
     raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)
+
+
+def schedule_conv(conv: Convolution, tile: ConvTile | DepthwiseTile) -> Any:
+    """``conv`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc.
+
+    WorkloadError: it cannot be cut as the tile says.
+    """
+    if isinstance(tile, ConvTile):
+        return schedule_contraction(tile.contraction(conv), tile)
+    if not isinstance(conv, Conv):
+        raise WorkloadError("tile.depthwise", workload=conv.name)
+    return schedule_depthwise(conv, tile)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import PipelinerError
-from .attention import steps_of
+from .attention_cut import Cut, check_splits, steps_of
 from .tiles import (
     AttentionTile,
     ConvTile,
@@ -244,15 +244,19 @@ def _attention_alike(small: Spec, spec: Spec, tile: AttentionTile, needs: Needs)
     """Tiles, steps of the longest tile, edges, and whether it is the keys that end its steps."""
     assert isinstance(small, Attention)
     assert isinstance(spec, Attention)
-    tiles = [-(-one.queries // tile.m) for one in (small, spec)]
+    cuts = [Cut(one, tile) for one in (small, spec)]
+    check_splits(small, tile)
+    tiles = [cut.tiles for cut in cuts]
     steps = [steps_of(one, tile, count - 1) for one, count in zip((small, spec), tiles)]
     by_keys = [
         count * tile.m > -(-one.keys // tile.n) * tile.n for one, count in zip((small, spec), tiles)
     ]
-    edges = [(one.queries % tile.m, one.keys % tile.n) for one in (small, spec)]
+    edges = [(cut.rows % tile.m, cut.what.keys % tile.n) for cut in cuts]
+    empty = [(cut.empty > 0, cut.is_masked) for cut in cuts]
     heads = [one.batch * one.heads // one.group for one in (small, spec)]
     enough = tiles[0] >= min(TILES, tiles[1]) and steps[0] >= min(needs.steps, steps[1])
     same = edges[0] == edges[1] and (not spec.causal or by_keys[0] == by_keys[1])
+    same = same and empty[0] == empty[1]
     return enough and same and heads[0] >= min(BATCH, heads[1])
 
 

@@ -22,6 +22,7 @@ from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
+from .attention_cut import MOST_SPLITS, ctas_of, is_grouped, splits_of
 from .closed_form import copy_info, storage_bytes, typical
 from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, divisor
 from .workloads import (
@@ -79,6 +80,12 @@ QUERIES: Final = (64, 128, 192)
 KEYS: Final = tuple(range(64, 177, 16))
 """Keys of a step to compare; the scores of 64 queries and 176 keys are 88 registers a thread."""
 
+FEWEST_STEPS: Final = 2
+"""Fewest steps of a split of attention's keys."""
+
+SPLIT_ROUNDS: Final = (1, 2, 3, 4)
+"""How often the CTAs of attention whose keys are split fill the SMs."""
+
 FEWEST_KEYS: Final = 16
 """What keys of a step are multiples of."""
 
@@ -105,20 +112,42 @@ def tiles_tried(
     yield from ((what, tile, by_warpgroup) for what, tile in found)
 
 
-def attention_tiles(attention: Attention, machine: Machine) -> list[AttentionTile]:
+def attention_tiles(
+    attention: Attention, machine: Machine, splits: int | None = None
+) -> list[AttentionTile]:
     """The tiles of attention to compare: those of which Q, K and V fit into shared memory once.
 
-    No tile but the smallest is larger than all queries or all keys.
+    No tile but the smallest is larger than all queries or all keys. Heads that share keys are
+    grouped where they then need fewer tiles. ``splits``: of the keys; None: one, and so many that
+    the CTAs fill the SMs once or more, where there are fewer of them.
     """
     row = element_bytes(attention.storage) * attention.dim
     keys = -(-attention.keys // FEWEST_KEYS) * FEWEST_KEYS
     queries = [m for m in QUERIES if m < attention.queries + QUERIES[0]]
     steps = [n for n in KEYS if n <= keys] or [keys]
-    return [
-        AttentionTile(m, n)
+    found = [
+        AttentionTile(m, n, grouped=is_grouped(attention, m))
         for m, n in itertools.product(queries, steps)
         if (m + 2 * n) * row <= machine.smem_per_cta
     ]
+    if splits is not None:
+        return [replace(tile, splits=splits) for tile in found]
+    return [
+        replace(tile, splits=count)
+        for tile in found
+        for count in (1, *_splits_of_keys(attention, tile, machine))
+    ]
+
+
+def _splits_of_keys(attention: Attention, tile: AttentionTile, machine: Machine) -> list[int]:
+    """Numbers of splits that fill the SMs some times over, where whole tiles do not fill them."""
+    if attention.causal:
+        return []
+    ctas = ctas_of(attention, tile)
+    steps = -(-attention.keys // tile.n)
+    most = min(MOST_SPLITS, max(1, steps // FEWEST_STEPS))
+    filling = (rounds * machine.sms // ctas for rounds in SPLIT_ROUNDS)
+    return sorted({splits_of(steps, min(most, count)) for count in filling if count > 1} - {1})
 
 
 def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:

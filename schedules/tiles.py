@@ -98,14 +98,22 @@ class NaiveTile:
 
 @dataclass(frozen=True, slots=True)
 class AttentionTile:
-    """Parameters of an attention's schedule: ``m`` queries of a CTA, ``n`` keys of a step."""
+    """Parameters of an attention's schedule: ``m`` queries of a CTA, ``n`` keys of a step.
+
+    ``splits``: of the keys, each with CTAs of its own; a second kernel combines what they have of a
+    query (flash decoding). ``grouped``: the rows of a tile are the queries of all heads that share
+    a head of K and V. ``why``: what the plan is to say of ``splits``.
+    """
 
     m: int
     n: int
+    splits: int = 1
+    grouped: bool = False
+    why: Why = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """WorkloadError names a size that is no number of at least 1."""
-        _check_sizes(self, "m", "n")
+        _check_sizes(self, "m", "n", "splits")
 
 
 Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile | AttentionTile"
@@ -142,3 +150,17 @@ def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:
 def divisor(extent: int, at_most: int) -> int:
     """The largest divisor of ``extent`` up to ``at_most``."""
     return max(size for size in range(1, min(extent, at_most) + 1) if extent % size == 0)
+
+
+def row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """Elements between neighbours along each dimension; None: known at run time."""
+    strides: list[int | None] = [1]
+    for extent in reversed(shape[1:]):
+        inner = strides[-1]
+        strides.append(None if extent is None or inner is None else extent * inner)
+    return tuple(reversed(strides))
+
+
+def power_of_two(value: int) -> int:
+    """The largest power of two that divides ``value``."""
+    return value & -value

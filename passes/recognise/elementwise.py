@@ -12,7 +12,7 @@ from ...machine import VECTOR_BYTES
 from ...values.facts import ElementwiseInfo
 from ...values.notes import note_in
 from ..ir.kernels import inside_grid, thread_tag
-from ..ir.nodes import Stmt, const_int, dtype_bytes, is_global, walk
+from ..ir.nodes import Stmt, const_int, dtype_bytes, is_global, uses, walk
 from ..ir.patterns import Nest, as_nest
 from ..threads.spread import store_lane, widest
 
@@ -29,7 +29,7 @@ def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
         ctas=None if None in grid else math.prod(extent or 1 for extent in grid),
         elements=elements,
         vector=_most_at_once(nest),
-        global_bytes=elements * _bytes_of_one(nest),
+        global_bytes=_bytes_of(nest),
         note=note_in(nest.annotations),
     )
 
@@ -57,11 +57,16 @@ def _grid_of(kernel: Stmt) -> list[int | None]:
     return grid
 
 
-def _bytes_of_one(nest: Nest) -> int:
-    """Return how many bytes one output moves; a value used twice is loaded once."""
+def _bytes_of(nest: Nest) -> int:
+    """Return how many bytes the outputs move; a value used several times is loaded once."""
     loads = {tvm_ffi.structural_hash(load): load for load in nest.loads()}
-    touched = [nest.store.buffer, *(load.source for load in loads.values())]
-    return sum(dtype_bytes(buf.dtype) for buf in touched if is_global(buf))
+    elements = math.prod(nest.extents)
+    moved = elements * dtype_bytes(nest.store.buffer.dtype) if is_global(nest.store.buffer) else 0
+    for load in loads.values():
+        if is_global(load.source):
+            count = elements if uses(load, nest.vars) else 1
+            moved += count * dtype_bytes(load.source.dtype)
+    return moved
 
 
 def _most_at_once(nest: Nest) -> int:

@@ -222,9 +222,11 @@ def describe(kernel: Kernel) -> str:
 def _tile_title(tile: Tile) -> str:
     if isinstance(tile, DepthwiseTile):
         return f"{tile.pixels} pixels of {tile.vector} channels a thread"
-    if isinstance(tile, (NaiveTile, AttentionTile)):
+    if isinstance(tile, NaiveTile):
         return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
+    if isinstance(tile, AttentionTile):
+        return f"{tile.m}x{tile.n}{parts}{', heads grouped' if tile.grouped else ''}"
     return f"{tile.m}x{tile.n}x{tile.k}{parts}"
 
 

@@ -178,7 +178,8 @@ def _changed(candidate: Candidate, made: dict[str, Any]) -> Candidate:
 def _features(tile: Any, plan: KernelPlan) -> Features:
     warps = plan.matmuls[0].warps if plan.matmuls else (1, 1)
     if isinstance(tile, AttentionTile):
-        return (math.log2(tile.m), math.log2(tile.n), *features_of(plan))
+        extents = (tile.m, tile.n, tile.splits)
+        return (*map(math.log2, extents), FAR * tile.grouped, *features_of(plan))
     return (
         *(math.log2(extent) for extent in (tile.m, tile.n, tile.k)),
         math.log2(tile.splits),

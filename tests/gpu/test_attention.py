@@ -25,6 +25,11 @@ CASES = {
     "odd-columns": (Attention(1, 2, 130, 150, 72), AttentionTile(64, 64)),
     "grouped": (Attention(2, 8, 129, 257, 64, kv_heads=2), AttentionTile(64, 80)),
     "one-query": (Attention(2, 4, 1, 1000, 128, kv_heads=1), AttentionTile(64, 128)),
+    "few-queries": (
+        Attention(2, 12, 3, 1100, 128, kv_heads=3),
+        AttentionTile(64, 64, splits=5, grouped=True),
+    ),
+    "empty-split": (Attention(1, 2, 16, 250, 64), AttentionTile(64, 64, splits=3)),
     "one-key": (Attention(1, 2, 70, 1, 64), AttentionTile(64, 64)),
 }
 
@@ -43,6 +48,8 @@ def check(attention: Attention, tile: AttentionTile, **options: Any) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_right_to_rounding(case: str, causal: bool, dtype: str) -> None:
     attention, tile = CASES[case]
+    if causal:
+        tile = AttentionTile(tile.m, tile.n)
     check(replace(attention, causal=causal, dtype=dtype), tile)
 
 
@@ -72,6 +79,13 @@ def test_the_tile_that_is_chosen(dim: int, causal: bool) -> None:
         q, k, v, is_causal=causal, enable_gqa=True
     )
     assert (out.double() - theirs.double()).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("queries", [1, 4, 16])
+@pytest.mark.parametrize("keys", [1, 1000, 16384, 20001])
+def test_few_queries_of_many_keys(queries: int, keys: int) -> None:
+    attention = Attention(2, 16, queries, keys, 128, kv_heads=4, dtype="bfloat16")
+    check(attention, default_tile(attention, machine_for(cuda_target(None))))
 
 
 def test_keys_that_no_query_sees_change_nothing() -> None:

@@ -38,6 +38,12 @@ CASES = {
         AttentionTile(16, 16),
     ),
     "one-key": (Attention(1, 1, 5, 1, 8), AttentionTile(16, 16)),
+    "split": (Attention(2, 6, 1, 70, 24, kv_heads=3), AttentionTile(16, 16, 3)),
+    "split-in-unlike-parts": (
+        Attention(2, 6, 3, 70, 16, kv_heads=2, dtype="bf16"),
+        AttentionTile(8, 16, 2, True),
+    ),
+    "grouped-heads": (Attention(2, 4, 1, 40, 16, kv_heads=2), AttentionTile(16, 16, 1, True)),
     "one-query": (Attention(1, 4, 1, 50, 64, kv_heads=1, dtype="bf16"), AttentionTile(16, 32)),
 }
 

@@ -19,14 +19,15 @@ from pipeliner.schedules import (
     default_tile,
     schedule_attention,
 )
+from pipeliner.schedules.attention_cut import CUT_SHORT
 from pipeliner.schedules.choice import compare_attention
-from pipeliner.schedules.closed_form import CUT_SHORT, kernel_info
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.schedules.tile_space import attention_tiles
 from pipeliner.tuning.space import point_of
 from pipeliner.values.facts import CopyInfo, KernelInfo
-from tests.refusals import refused
+from tests.refusals import gives, refused
 
 from .test_gemm import prefix
 
@@ -35,10 +36,25 @@ LLAMA = Attention(1, 16, 4096, 4096, 128)
 CASES = {
     "even": (LLAMA, AttentionTile(128, 128)),
     "ragged": (Attention(2, 4, 200, 100, 72, kv_heads=2, dtype="bf16"), AttentionTile(64, 48)),
+    "few-queries": (Attention(2, 8, 3, 4096, 128, kv_heads=2), AttentionTile(64, 64, 16, True)),
+    "one-query": (Attention(2, 8, 1, 4096, 128, kv_heads=2), AttentionTile(64, 128, 1, True)),
+    "one-query-of-all": (Attention(1, 8, 1, 1000, 72, kv_heads=8), AttentionTile(64, 96, 3)),
+    "as-many-rows-as-a-tile": (
+        Attention(1, 64, 2, 4096, 64, kv_heads=2),
+        AttentionTile(64, 64, 5, True),
+    ),
     "causal": (replace(LLAMA, causal=True), AttentionTile(128, 176)),
     "by tokens": (
         Attention(2, 4, 200, 100, 72, kv_heads=2, layout="BSHD", within=(12, 12, 0)),
         AttentionTile(64, 48),
+    ),
+    "one query by tokens": (
+        Attention(2, 8, 1, 600, 64, kv_heads=2, layout="BSHD", within=(24, 0, 24)),
+        AttentionTile(64, 48, 3, True),
+    ),
+    "few queries of a cache": (
+        Attention(2, 8, 3, 600, 64, kv_heads=2, within=(5, 1000, 1000)),
+        AttentionTile(64, 48, 2, True),
     ),
     "of a cache": (
         Attention(2, 4, 200, 100, 64, layout="BSHD", kv_layout="BHSD", within=(0, 300, 0)),
@@ -96,11 +112,32 @@ def test_tiles_are_no_larger_than_what_they_cut() -> None:
     assert (large.m + 2 * large.n) * 256 * 2 <= H100.smem_per_cta
 
 
+@pytest.mark.parametrize("heads", [(1, 8), (8, 8), (16, 8), (32, 1)], ids=str)
+def test_few_queries_split_their_keys_among_all_sms(heads: tuple[int, int]) -> None:
+    batch, shared = heads
+    for keys in (8192, 65536):
+        attention = Attention(batch, 4 * shared, 1, keys, 128, kv_heads=shared)
+        tile = default_tile(attention, H100)
+        assert tile.grouped
+        assert 0.9 * H100.sms < batch * shared * tile.splits <= H100.sms
+        assert default_tile(attention, H100, splits=2).splits == 2
+    assert not default_tile(replace(attention, causal=True), H100).grouped
+
+
+def test_the_plan_says_why_keys_are_split() -> None:
+    attention = Attention(1, 32, 1, 8192, 128, kv_heads=8)
+    (kernel,) = kernel_info(attention, default_tile(attention, H100)).elementwise
+    assert gives(kernel.note, "split.combined", splits=16)
+    assert gives(kernel.note, "split.keys", ctas=8, sms=132, splits=16)
+
+
 def test_records_know_attention() -> None:
     attention = Attention(2, 16, 512, 512, 64, kv_heads=4, causal=True, dtype="bf16")
     assert workload_of(workload_key(attention)) == attention
+    for cut in (AttentionTile(128, 96), AttentionTile(64, 96, 4, grouped=True)):
+        candidate = Candidate(cut, Request(depth=2))
+        assert Candidate.from_json(candidate.to_json()) == candidate
     candidate = Candidate(AttentionTile(128, 96), Request(depth=2))
-    assert Candidate.from_json(candidate.to_json()) == candidate
     assert point_of(attention, H100, candidate).predicted_us > 0
 
 
@@ -112,11 +149,22 @@ def test_a_smaller_one_has_every_kind_of_tile() -> None:
     causal = Attention(4, 16, 4096, 4096, 128, causal=True)
     small, _ = next(smaller(causal, tile, Needs(steps=5)))
     assert small == Attention(1, 2, 384, 384, 128, causal=True)
+    split, cut = Attention(16, 32, 1, 8200, 128, kv_heads=8), AttentionTile(64, 64, 8, True)
+    small, _ = next(smaller(split, cut, Needs(steps=3)))
+    assert small == Attention(1, 8, 1, 21 * 64 + 8, 128, kv_heads=2)
 
 
 def test_what_no_tile_can_do() -> None:
-    with refused("split.no_matmul", WorkloadError):
-        default_tile(LLAMA, H100, splits=2)
+    causal = replace(LLAMA, causal=True)
+    with refused("split.causal", WorkloadError, workload=causal.name):
+        default_tile(causal, H100, splits=2)
+    with refused("split.causal", WorkloadError):
+        schedule_attention(causal, AttentionTile(64, 64, grouped=True))
+    few = AttentionTile(64, 64, splits=65)
+    with refused("split.few_tiles", WorkloadError, splits=65, tiles=64, size=64):
+        schedule_attention(LLAMA, few)
+    with refused("split.many_terms", WorkloadError, splits=129, most=128):
+        kernel_info(replace(LLAMA, keys=65536), AttentionTile(64, 64, splits=129))
     for spec, tile in ((LLAMA, GemmTile(64, 64, 64)), (Gemm(64, 64, 64), AttentionTile(64, 64))):
         with refused("tile.kind", WorkloadError):
             scheduled(spec, tile)

@@ -9,6 +9,7 @@ import argparse
 import random
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ import pipeliner
 from pipeliner.errors import PipelinerError
 from pipeliner.schedules import Attention, AttentionTile
 from pipeliner.schedules.attention import schedule_attention
+from pipeliner.schedules.attention_cut import splits_of
+from pipeliner.schedules.workloads import ATTENTION_LAYOUTS
 
 TARGETS = ("h100", "h100", "h200", "a100", "rtx4090", "b200", "v100")
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -64,8 +67,17 @@ def drawn(rng: random.Random) -> Trial:
         kv_heads=heads,
         causal=rng.random() < 0.4,
         dtype=rng.choice(list(TOLERANCES)),
+        layout=rng.choice(ATTENTION_LAYOUTS),
     )
-    return Trial(what, AttentionTile(m, n), rng.choice(TARGETS), rng.choice(OPTIONS))
+    if rng.random() < 0.3:
+        larger = (extent[2] + rng.choice([1, 64]) for extent in what.shapes()[:3])
+        q, k, v = (extent * rng.choice([0, 1]) for extent in larger)
+        what = replace(what, within=(q, k, v))
+    tile = AttentionTile(m, n)
+    if not what.causal:
+        splits = splits_of(-(-what.keys // n), rng.choice([1, 2, 3]))
+        tile = AttentionTile(m, n, splits, grouped=rng.random() < 0.5)
+    return Trial(what, tile, rng.choice(TARGETS), rng.choice(OPTIONS))
 
 
 def judged(trial: Trial, seed: int) -> Outcome:

@@ -30,6 +30,18 @@ CASES: dict[str, tuple[Attention, AttentionTile, str, dict[str, Any]]] = {
         "sm_90a",
         {"instruction": "wgmma", "depth": 1},
     ),
+    "wgmma, split": (
+        Attention(1, 6, 1, 300, 64, kv_heads=2),
+        AttentionTile(64, 64, splits=2, grouped=True),
+        "sm_90a",
+        {"instruction": "wgmma"},
+    ),
+    "mma, split": (
+        Attention(1, 4, 3, 100, 32, kv_heads=2),
+        AttentionTile(16, 32, splits=3, grouped=True),
+        "sm_80",
+        {"instruction": "mma"},
+    ),
     "wgmma, causal": (
         Attention(1, 1, 100, 130, 64, causal=True),
         AttentionTile(64, 64),

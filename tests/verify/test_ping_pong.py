@@ -11,8 +11,8 @@ import pytest
 import pipeliner
 from pipeliner.errors import PlanError
 from pipeliner.kernel.compiled import Kernel
-from pipeliner.schedules.conv import schedule_conv
 from pipeliner.schedules.gemm import schedule_gemm
+from pipeliner.schedules.scheduled import schedule_conv
 from pipeliner.schedules.tiles import ConvTile, GemmTile
 from pipeliner.schedules.workloads import Gemm, conv2d
 from pipeliner.verification.verdict import verify_workload

@@ -235,14 +235,14 @@ def _given_tile(
 ) -> GemmTile | AttentionTile:
     """The tile of these sizes; WorkloadError: it is none of the workload, or too large."""
     from ...schedules import Attention, AttentionTile, ConvTile, Gemm, GemmTile
+    from ...schedules.attention_cut import is_grouped
 
     sizes = "MN" if isinstance(spec, Attention) else "MNK"
     if len(tile) != len(sizes):
         raise WorkloadError("option.tile_sizes", workload=spec.name, sizes="x".join(sizes))
     if isinstance(spec, Attention):
-        if splits not in (None, 1):
-            raise WorkloadError("split.no_matmul", workload=spec.name)
-        return AttentionTile(*tile)
+        m, n = tile
+        return AttentionTile(m, n, splits or 1, grouped=is_grouped(spec, m))
     m, n, k = tile
     _check_slot(spec, machine, m, n, k)
     kind = GemmTile if isinstance(spec, Gemm) else ConvTile

@@ -38,6 +38,12 @@ SENTENCES: Final = {
         "{tiles:count tile} keep {busy:.0%} of {sms} SMs busy; with split-K predicted {us:.1f} us "
         "instead of {whole_us:.1f} us with the best whole tile, {whole}"
     ),
+    "split.keys": (
+        "without splits {ctas:count CTA} keep {busy:.0%} of {sms} SMs busy; with {splits} of the "
+        "keys predicted {us:.1f} us instead of {whole_us:.1f} us with the best whole tile, {whole}"
+    ),
+    "split.combined": "combines what {splits} splits of the keys have of each query",
+    "split.causal": "cannot split or group '{workload}': its queries see different keys",
     "split.sum": "adds the {splits} partial sums of each output in a fixed order",
     "split.added": "starts each sum, to which {splits} parts are added in any order",
 }
