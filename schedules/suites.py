@@ -80,12 +80,30 @@ ATTENTIONS: Final[Mapping[str, tuple[int, int, int, bool]]] = {
 The sizes that FlashAttention is measured on.
 """
 
+DECODES: Final[Mapping[str, tuple[int, int, int]]] = {
+    f"b{batch}_kv{heads}_{thousands}k": (batch, heads, thousands * 1024)
+    for batch, heads in ((1, 8), (8, 8), (16, 8), (32, 1))
+    for thousands in (8, 16, 32, 64)
+}
+"""Batch, heads of keys and values, and keys; of each such head, ``GROUP`` heads of one query."""
+
+GROUP: Final = 4
+"""Heads that share keys, as in Llama 3 8B."""
+
+HEAD: Final = 128
+"""Columns of a head."""
+
 OTHER: Final = "other"
 """Products and layers that the cost model is judged by and was not made with."""
 
 ATTENTION: Final = "attention"
 
-NAMES: Final = ("gemm", "conv", ATTENTION, OTHER)
+DECODE: Final = "decode"
+
+NAMES: Final = ("gemm", "conv", ATTENTION, DECODE, OTHER)
+
+OF_ATTENTION: Final = (ATTENTION, DECODE)
+"""Those of which there is only what attention has a type for."""
 
 
 def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
@@ -99,6 +117,8 @@ def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
         return _convs(CONVS, dtype)
     if name == ATTENTION:
         return _attentions(dtype)
+    if name == DECODE:
+        return _decodes(dtype)
     if name == OTHER:
         return {**_gemms(OTHER_GEMMS, dtype), **_convs(OTHER_CONVS, dtype)}
     raise WorkloadError("bench.suite", choices=NAMES, value=name)
@@ -126,7 +146,7 @@ def _all(dtype: str) -> dict[str, Spec]:
     """The workloads of all suites that there are in one type."""
     found: dict[str, Spec] = {}
     for name in NAMES:
-        if name != ATTENTION or resolve(dtype, "", "").dtype in ATTENTION_DTYPES:
+        if name not in OF_ATTENTION or resolve(dtype, "", "").dtype in ATTENTION_DTYPES:
             found |= suite(name, dtype)
     return found
 
@@ -135,6 +155,13 @@ def _attentions(dtype: str) -> dict[str, Spec]:
     return {
         label: Attention(batch, heads, tokens, tokens, COLUMNS // heads, None, causal, dtype)
         for label, (batch, heads, tokens, causal) in ATTENTIONS.items()
+    }
+
+
+def _decodes(dtype: str) -> dict[str, Spec]:
+    return {
+        label: Attention(batch, GROUP * heads, 1, keys, HEAD, heads, dtype=dtype)
+        for label, (batch, heads, keys) in DECODES.items()
     }
 
 

@@ -7,6 +7,7 @@ from ..records.record import OURS
 from ..schedules.suites import suite
 from .chart import check_chart, draw, ratios
 from .claims import spine, spine_claims, transformation_ms
+from .decode import copied_per_us, decode_claims
 from .gated import GATED_DTYPE, gated_claims, gated_problems
 from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders
 from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON, Claim, Report, Result
@@ -31,7 +32,9 @@ __all__ = [
     "Result",
     "check_chart",
     "contenders",
+    "copied_per_us",
     "current_conditions",
+    "decode_claims",
     "device_name",
     "draw",
     "gated_claims",

@@ -220,7 +220,7 @@ def test_one_workload(
         (
             ["lstm"],
             "command.time",
-            {"workload": "lstm", "suites": ("default", "gemm", "conv", "gated", "attention")},
+            {"workload": "lstm", "suites": ("default", *command.SUITES)},
         ),
         (["gemm", "--jobs", "0"], "option.least", {"option": "jobs", "least": 1, "value": 0}),
         (["gemm", "--rounds", "1"], "option.least", {"option": "rounds", "least": 2, "value": 1}),

@@ -6,7 +6,7 @@ import pytest
 
 from pipeliner.bench import suite
 from pipeliner.errors import WorkloadError
-from pipeliner.schedules.suites import ATTENTION, NAMES
+from pipeliner.schedules.suites import NAMES, OF_ATTENTION
 from tests.refusals import refused
 
 
@@ -41,7 +41,7 @@ def test_convolutions() -> None:
     assert convs["rn50_stem"].shapes() == ((32, 224, 224, 3), (64, 7, 7, 3), (32, 112, 112, 64))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != ATTENTION])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_ATTENTION])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "tf32", "int8"])
 def test_every_type(name: str, dtype: str) -> None:
     specs = suite(name, dtype)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HELP: Final = "time kernels against cuBLAS, cuDNN, TVM and Triton (needs a GPU and PyTorch)"
 
 SPINE: Final = "default"
-SUITES: Final = ("gemm", "conv", "gated", "attention")
+SUITES: Final = ("gemm", "conv", "gated", "attention", "decode")
 PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa", "triton")
 USUAL_PEERS: Final = PEERS[:5]
 
@@ -26,6 +26,9 @@ FEWEST_ROUNDS: Final = 2
 
 CONV: Final = "conv"
 """The suite of convolutions."""
+
+DECODE: Final = "decode"
+"""The suite of attention of few queries."""
 
 _BOTH: Final = (specs.GEMM, specs.GATED, specs.ATTENTION)
 """Suites whose names are those of workloads, too."""
@@ -49,10 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     workload.configure(parser, default=SPINE)
     parser.set_defaults(dtype="")
     parser.description = (
-        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', or 'default', the "
-        "figures that this library states; or one workload: conv2d, or gemm with a shape or "
-        "layout. Contenders are checked against float64 before and after, and timed interleaved "
-        "in one process."
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', or "
+        "'default', the figures that this library states; or one workload: conv2d, or gemm with a "
+        "shape or layout. Contenders are checked against float64 before and after, and timed "
+        "interleaved in one process."
     )
     timed = parser.add_argument_group("what is timed")
     timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
@@ -113,6 +116,9 @@ def run(args: argparse.Namespace) -> int:
             report.claims = bench.spine_claims(report, workload.target_of(args))
     if args.workload == specs.GATED:
         report.claims = bench.gated_claims(report)
+    if args.workload == DECODE:
+        specs_of = {problem.name: problem.spec for problem in problems}
+        report.claims = bench.decode_claims(report, specs_of, bench.copied_per_us())
     _show(report, args, db)
     if db is not None:
         console.say(f"recorded in {db}: pipeliner report --db {db} draws it")
