@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from .attention import schedule_attention
 from .choice import default_tile
 from .gemm import schedule_gemm
+from .loops.attention import schedule_attention
+from .loops.scaled import schedule_scaled
 from .naive import schedule_naive
 from .scheduled import schedule_conv
-from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile, RowTile
 from .workloads import (
     Attention,
     Conv,
@@ -19,6 +20,7 @@ from .workloads import (
     ConvWeightGrad,
     GatedGemm,
     Gemm,
+    ScaledGemm,
     conv1d,
     conv2d,
     conv3d,
@@ -36,6 +38,8 @@ __all__ = [
     "Gemm",
     "GemmTile",
     "NaiveTile",
+    "RowTile",
+    "ScaledGemm",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -44,4 +48,5 @@ __all__ = [
     "schedule_conv",
     "schedule_gemm",
     "schedule_naive",
+    "schedule_scaled",
 ]

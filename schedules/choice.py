@@ -15,18 +15,29 @@ from ..machine import Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
-from .attention_cut import attention_info, ctas_of
 from .closed_form import contraction_info
+from .loops.attention_cut import ctas_of
+from .loops.forms import loop_info
 from .tile_space import (
-    attention_tiles,
     depthwise_tile,
+    loop_tiles,
     raster_group,
     tiles_of,
     tiles_tried,
     worthwhile_splits,
 )
-from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile
-from .workloads import Attention, Contraction, Conv, Convolution, Gemm, Spec
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, LoopTile, RowTile
+from .workloads import (
+    LOOPS,
+    Attention,
+    Contraction,
+    Conv,
+    Convolution,
+    Gemm,
+    LoopWorkload,
+    ScaledGemm,
+    Spec,
+)
 
 SAME_TIME: Final = 0.005
 """Relative difference in time below which two tiles count as equally fast."""
@@ -70,12 +81,22 @@ def default_tile(
 
 @overload
 def default_tile(
+    workload: ScaledGemm,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
+    accumulate: AccumulateAsked = ...,
+) -> RowTile: ...
+
+
+@overload
+def default_tile(
     workload: Spec,
     machine: Machine,
     instruction: Instruction = ...,
     splits: int | None = ...,
     accumulate: AccumulateAsked = ...,
-) -> GemmTile | DepthwiseTile | AttentionTile: ...
+) -> GemmTile | DepthwiseTile | LoopTile: ...
 
 
 def default_tile(
@@ -84,7 +105,7 @@ def default_tile(
     instruction: Instruction = "auto",
     splits: int | None = None,
     accumulate: AccumulateAsked = "auto",
-) -> GemmTile | DepthwiseTile | AttentionTile:
+) -> GemmTile | DepthwiseTile | LoopTile:
     """The tile with the least predicted time on ``machine``.
 
     ``instruction``: what is to multiply it. ``splits``: of the reduction (split-K); None: more than
@@ -94,11 +115,13 @@ def default_tile(
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
     depthwise = isinstance(workload, Conv) and workload.depthwise and workload.channels_last
-    if splits not in (None, 1) and depthwise:
+    if splits not in (None, 1) and (depthwise or isinstance(workload, ScaledGemm)):
         raise WorkloadError("split.no_matmul", workload=workload.name)
-    if isinstance(workload, Attention):
-        times = compare_attention(workload, machine, instruction, accumulate, splits)
-        return _best_attention(workload, machine, times)
+    if isinstance(workload, LOOPS):
+        times = compare_loops(workload, machine, instruction, accumulate, splits)
+        if isinstance(workload, Attention):
+            return _best_attention(workload, machine, times)
+        return min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
     if isinstance(workload, Conv) and depthwise:
         return depthwise_tile(workload)
     found = compare_tiles(workload, machine, instruction, splits, accumulate, within=WORTH_A_PLAN)
@@ -182,23 +205,23 @@ class ComparedTiles:
         return Reason("tile.same_time", other=other, us=fastest.us, percent=SAME_TIME)
 
 
-def compare_attention(
-    workload: Attention,
+def compare_loops(
+    workload: LoopWorkload,
     machine: Machine,
     instruction: Instruction = "auto",
     accumulate: AccumulateAsked = "auto",
     splits: int | None = None,
-) -> dict[AttentionTile, float]:
-    """The predicted time of each tile of attention that ``default_tile`` chooses from.
+) -> dict[LoopTile, float]:
+    """The predicted time of each tile of a loop that ``default_tile`` chooses from.
 
     Raises what ``default_tile`` raises.
     """
     request = Request(instruction=instruction, accumulate=accumulate)
-    found: dict[AttentionTile, float] = {}
+    found: dict[LoopTile, float] = {}
     failed: PipelinerError | None = None
-    for tile in attention_tiles(workload, machine, splits):
+    for tile in loop_tiles(workload, machine, splits):
         try:
-            plan = Ranking(attention_info(workload, tile), machine, request).best().plan
+            plan = Ranking(loop_info(workload, tile), machine, request).best().plan
         except PipelinerError as err:  # what is demanded does not fit this tile
             failed = err
             continue
@@ -213,9 +236,10 @@ def compare_attention(
 
 
 def _best_attention(
-    workload: Attention, machine: Machine, times: Mapping[AttentionTile, float]
+    workload: Attention, machine: Machine, compared: Mapping[LoopTile, float]
 ) -> AttentionTile:
     """The tile of the least time; of one whose keys are split, with the reason for that."""
+    times = {tile: us for tile, us in compared.items() if isinstance(tile, AttentionTile)}
     best = min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
     whole = {tile: us for tile, us in times.items() if tile.splits == 1}
     if best.splits == 1 or not whole:

@@ -24,12 +24,12 @@ from ..values.facts import (
     StoreInfo,
     TmaView,
 )
-from .attention_cut import attention_info
+from .loops.forms import loop_info
 from .names import blockized, cached, fused, merged, padded, tiles_of, updating
 from .tiles import (
-    AttentionTile,
     ConvTile,
     GemmTile,
+    LoopTile,
     divisor,
     is_ragged,
     power_of_two,
@@ -39,11 +39,11 @@ from .tiles import (
 from .total import sum_info
 from .workloads import (
     GROUP,
+    LOOPS,
     PARTIAL,
     PARTS,
     PIXELS,
     STORE,
-    Attention,
     Contraction,
     Gemm,
     Operand,
@@ -65,14 +65,14 @@ TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
 
 
-def kernel_info(workload: Spec, tile: GemmTile | AttentionTile) -> KernelInfo:
+def kernel_info(workload: Spec, tile: GemmTile | LoopTile) -> KernelInfo:
     """What recognition will find in ``workload`` as scheduled with ``tile``, in closed form.
 
     WorkloadError: the tile is another kind's.
     """
-    if isinstance(workload, Attention) and isinstance(tile, AttentionTile):
-        return attention_info(workload, tile)
-    if isinstance(workload, Attention) or isinstance(tile, AttentionTile):
+    if isinstance(workload, LOOPS):
+        return loop_info(workload, tile)
+    if not isinstance(tile, GemmTile):
         raise WorkloadError("tile.kind", workload=workload.name, kind=type(tile).__name__)
     if isinstance(workload, Gemm):
         return contraction_info(workload.contraction(), tile)

@@ -20,18 +20,16 @@ memory, where a thread of an FMA kernel then finds its operands side by side.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 from tvm import s_tir, tirx
 
 from ..errors import WorkloadError
 from ..passes.ir.nodes import block, has, substitute
 from ..values.notes import NOTE, note_text
-from .tiles import GemmTile, divisor, is_ragged, stages_transposed
+from .tiles import MAX_GRID_Z, GemmTile, divisor, is_ragged, stages_transposed
 from .total import schedule_sum
 from .workloads import GATED, INSTRUCTION, PARTIAL, Contraction, split
-
-MAX_GRID_Z: Final = 65535  # CUDA C++ Programming Guide, technical specifications
 
 
 def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) -> Any:

@@ -5,24 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import WorkloadError
-from .attention import schedule_attention
 from .depthwise import schedule_depthwise
 from .gemm import schedule_gemm
+from .loops.attention import schedule_attention
+from .loops.scaled import schedule_scaled
 from .matmul import schedule_contraction
 from .naive import schedule_naive
-from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile, Tile
-from .workloads import Attention, Conv, Convolution, Gemm, Spec
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile, RowTile, Tile
+from .workloads import LOOPS, Attention, Conv, Convolution, Gemm, ScaledGemm, Spec
 
 
 def scheduled(spec: Spec, tile: Tile) -> Any:
     """The workload as ``tile`` cuts it; WorkloadError: the tile is another kind's."""
     if isinstance(spec, Attention) and isinstance(tile, AttentionTile):
         return schedule_attention(spec, tile)
+    if isinstance(spec, ScaledGemm) and isinstance(tile, RowTile):
+        return schedule_scaled(spec, tile)
     if isinstance(spec, Gemm) and isinstance(tile, NaiveTile):
         return schedule_naive(spec, tile)
     if isinstance(spec, Gemm) and type(tile) is GemmTile:
         return schedule_gemm(spec, tile)
-    if not isinstance(spec, (Gemm, Attention)) and isinstance(tile, (ConvTile, DepthwiseTile)):
+    if not isinstance(spec, (Gemm, *LOOPS)) and isinstance(tile, (ConvTile, DepthwiseTile)):
         return schedule_conv(spec, tile)
     raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)
 

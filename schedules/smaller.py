@@ -15,25 +15,29 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import PipelinerError
-from .attention_cut import Cut, check_splits, steps_of
+from .loops.attention_cut import Cut, check_splits, steps_of
 from .tiles import (
     AttentionTile,
     ConvTile,
     DepthwiseTile,
     GemmTile,
     NaiveTile,
+    RowTile,
     Tile,
     divisor,
     is_ragged,
 )
 from .total import sum_info
 from .workloads import (
+    LOOPS,
+    SCALE_BLOCK,
     Attention,
     Contraction,
     Conv,
     ConvInputGrad,
     ConvWeightGrad,
     Gemm,
+    ScaledGemm,
     Spec,
     reduction_tiles,
     split,
@@ -112,6 +116,8 @@ def _is_alike(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> bool:
             return _naive_alike(small, spec, tile, needs)
         if isinstance(tile, AttentionTile):
             return _attention_alike(small, spec, tile, needs)
+        if isinstance(tile, RowTile):
+            return _rows_alike(small, spec, tile, needs)
         return _tiles_alike(_Cut.of(small, tile), _Cut.of(spec, tile), needs)
     except PipelinerError:  # such as an image that the kernel does not fit in
         return False
@@ -129,7 +135,7 @@ class _Cut:
 
     @staticmethod
     def of(spec: Spec, tile: GemmTile) -> _Cut:
-        assert not isinstance(spec, Attention)
+        assert not isinstance(spec, LOOPS)
         if isinstance(spec, Gemm) or not isinstance(tile, ConvTile):
             what = spec.contraction()
         else:
@@ -260,12 +266,32 @@ def _attention_alike(small: Spec, spec: Spec, tile: AttentionTile, needs: Needs)
     return enough and same and heads[0] >= min(BATCH, heads[1])
 
 
+def _rows_alike(small: Spec, spec: Spec, tile: RowTile, needs: Needs) -> bool:
+    """Tiles along M and N, edges, steps, and which CTAs of a cluster are neighbours."""
+    assert isinstance(small, ScaledGemm)
+    assert isinstance(spec, ScaledGemm)
+    few, many = (_row_tiles(one, tile) for one in (small, spec))
+    edges = [(one.m % tile.m, one.n % tile.n, one.k % SCALE_BLOCK) for one in (small, spec)]
+    enough = all(got >= min(TILES, had) for got, had in zip(few, many))
+    if edges[0] != edges[1] or not enough or small.blocks < min(needs.steps, spec.blocks):
+        return False
+    groups = [divisor(rows, tile.raster_group) for rows, _ in (few, many)]
+    counts = [(group, columns) for group, (_, columns) in zip(groups, (few, many))]
+    return all(got % needs.cluster == had % needs.cluster for got, had in zip(*counts))
+
+
+def _row_tiles(what: ScaledGemm, tile: RowTile) -> tuple[int, int]:
+    return -(-what.m // tile.m), -(-what.n // tile.n)
+
+
 def _axes(spec: Spec) -> list[_Axis]:
     """The extents that may shrink, those first that leave most as it is."""
     if isinstance(spec, Gemm):
         return _gemm_axes(spec)
     if isinstance(spec, Attention):
         return _attention_axes(spec)
+    if isinstance(spec, ScaledGemm):
+        return _scaled_axes(spec)
     if isinstance(spec, Conv):
         return _conv_axes(spec, lambda whole, forward: forward, spec)
     forward = spec.forward
@@ -315,6 +341,15 @@ def _attention_axes(attention: Attention) -> list[_Axis]:
     tokens = [both] if square else [axis("keys"), axis("queries")]
     heads = _Axis(attention.heads, _always(attention.group), with_heads)
     return [axis("batch"), heads, *tokens]
+
+
+def _scaled_axes(what: ScaledGemm) -> list[_Axis]:
+    """Blocks of K, then columns and rows."""
+
+    def axis(name: str, step: Callable[[Tile], int]) -> _Axis:
+        return _Axis(getattr(what, name), step, lambda made, v: replace(made, **{name: v}))
+
+    return [axis("k", _always(SCALE_BLOCK)), axis("n", _side("n", 1)), axis("m", _side("m", 1))]
 
 
 def _both_sides(tile: Tile) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..errors import WorkloadError
 from .workloads import ATTENTION_DTYPES, Attention, Gemm, Spec, conv2d
-from .workloads.dtypes import resolve
+from .workloads.base.dtypes import resolve
 
 GEMMS: Final[Mapping[str, tuple[int, int, int]]] = {
     "sq1024": (1024, 1024, 1024),

@@ -22,17 +22,21 @@ from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
-from .attention_cut import MOST_SPLITS, ctas_of, is_grouped, splits_of
 from .closed_form import copy_info, storage_bytes, typical
-from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, divisor
+from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, splits_of
+from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, LoopTile, RowTile, divisor
 from .workloads import (
+    LOOPS,
     MAX_SPLITS,
+    SCALE_BLOCK,
     Attention,
     Contraction,
     Conv,
     Convolution,
     ConvWeightGrad,
     Gemm,
+    LoopWorkload,
+    ScaledGemm,
     Spec,
     best_phases,
     can_fold,
@@ -88,6 +92,12 @@ SPLIT_ROUNDS: Final = (1, 2, 3, 4)
 
 FEWEST_KEYS: Final = 16
 """What keys of a step are multiples of."""
+
+SCALED_ROWS: Final = (64, 128, 192)
+"""Rows of a tile of a block-scaled GEMM to compare: one to three warpgroups of 64."""
+
+SCALED_COLUMNS: Final = (32, 64, SCALE_BLOCK)
+"""Columns of one to compare: 128 are 64 registers a thread of sums and 64 of those of a step."""
 
 GROUPS: Final = (1, 4, 8, 16, 32)
 SPLITS: Final = (1, 2, 3, 4, 6, 8)
@@ -148,6 +158,24 @@ def _splits_of_keys(attention: Attention, tile: AttentionTile, machine: Machine)
     most = min(MOST_SPLITS, max(1, steps // FEWEST_STEPS))
     filling = (rounds * machine.sms // ctas for rounds in SPLIT_ROUNDS)
     return sorted({splits_of(steps, min(most, count)) for count in filling if count > 1} - {1})
+
+
+def scaled_tiles(what: ScaledGemm) -> list[RowTile]:
+    """The tiles of a block-scaled GEMM to compare; none but the smallest is larger than C."""
+    return [
+        RowTile(m, n)
+        for m, n in itertools.product(SCALED_ROWS, SCALED_COLUMNS)
+        if m < what.m + SCALED_ROWS[0] and n < what.n + SCALED_COLUMNS[0]
+    ]
+
+
+def loop_tiles(
+    what: LoopWorkload, machine: Machine, splits: int | None = None
+) -> Sequence[LoopTile]:
+    """The tiles of a loop of several operations to compare; ``splits``: of attention's keys."""
+    if isinstance(what, Attention):
+        return attention_tiles(what, machine, splits)
+    return scaled_tiles(what)
 
 
 def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
@@ -278,7 +306,7 @@ def contraction_of(spec: Spec, tile: GemmTile) -> Contraction:
     """``spec`` as the matmul that ``tile`` cuts; WorkloadError: it is none."""
     if isinstance(spec, Gemm):
         return spec.contraction()
-    if isinstance(spec, Attention):
+    if isinstance(spec, LOOPS):
         raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)
     assert isinstance(tile, ConvTile)
     return tile.contraction(spec)

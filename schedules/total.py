@@ -18,7 +18,7 @@ from ..instructions.dtypes import element_bytes
 from ..values.facts import ElementwiseInfo
 from ..values.notes import NOTE, note_text
 from .workloads import PART, STORE, Contraction
-from .workloads.epilogue import READING
+from .workloads.base.epilogue import READING
 
 PIECE: Final = 512
 """Outputs of a CTA: 128 threads with a vector of four sums each, and room for many CTAs an SM."""

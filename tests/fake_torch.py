@@ -241,13 +241,28 @@ def _int_mm(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 
 def _scaled_mm(
-    a: Tensor, b: Tensor, *, scale_a: Tensor, scale_b: Tensor, out_dtype: Any, use_fast_accum: bool
+    a: Tensor,
+    b: Tensor,
+    *,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    out_dtype: Any,
+    use_fast_accum: bool = False,
 ) -> Tensor:
-    """As torch's: A row by row, B column by column, the sum in float32."""
+    """As torch's: A row by row, B column by column, the sum in float32.
+
+    Scales are numbers, or one for each row of A and each 128 columns of B, and 128 of K.
+    """
     assert a.data.flags.c_contiguous
     assert b.data.T.flags.c_contiguous
-    product = a.data.astype(np.float32) @ b.data.astype(np.float32)
-    return Tensor((product * scale_a.data * scale_b.data).astype(out_dtype))
+    left, right = a.data.astype(np.float32), b.data.astype(np.float32)
+    of_a, of_b = scale_a.data, scale_b.data
+    if of_a.ndim:
+        assert of_a.T.flags.c_contiguous
+        of_a = of_a.repeat(128, 1)[:, : left.shape[1]]
+        of_b = of_b.repeat(128, 0).repeat(128, 1)[: right.shape[0], : right.shape[1]]
+        return Tensor(((left * of_a) @ (right * of_b)).astype(out_dtype))
+    return Tensor((left @ right * of_a * of_b).astype(out_dtype))
 
 
 def _conv(rank: int) -> Callable[..., Tensor]:

@@ -15,7 +15,7 @@ from pipeliner import cli
 from pipeliner.commands.shared import specs
 from pipeliner.commands.shared.usage import did_you_mean
 from pipeliner.diagnostics import Reason
-from pipeliner.schedules.workloads.epilogue import STEPS
+from pipeliner.schedules.workloads.base.epilogue import STEPS
 from tests.refusals import printed, told
 
 ROOT = Path(__file__).parents[1]

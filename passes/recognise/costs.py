@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import tvm
 from tvm import tirx
@@ -20,7 +20,7 @@ from ...machine import WARP
 from ..analysis.operands import instruction_of
 from ..ir.calls import called
 from ..ir.kernels import bodies, thread_tag
-from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, is_global, is_shared, walk
+from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, is_global, is_shared, uses, walk
 
 _ARITHMETIC: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 _TRANSCENDENTAL: Final = frozenset(
@@ -84,28 +84,45 @@ class Cost:
         )
 
 
+_Loops: TypeAlias = "tuple[tuple[Any, int], ...]"
+"""The variables of the loops around a statement, with how often each repeats it in a thread."""
+
+
 def cost_of(stmt: Stmt, threads: int) -> Cost:
     """Return the cost of one execution of ``stmt`` by ``threads`` threads.
 
-    A loop of unknown extent counts once. Of two branches the more expensive one counts.
+    A loop of unknown extent counts once. Of two branches the more expensive one counts. An element
+    that the inner loops of a nest do not choose is loaded once for them all:
+
+        for i, j: S[i, j] = S[i, j] * F[i]    =>   each F[i] once
     """
-    return _per_thread(stmt) * threads
+    return _per_thread(stmt, ()) * threads
 
 
-def _per_thread(stmt: Stmt) -> Cost:
-    inner = [_per_thread(part) for part in bodies(stmt)]
+def _per_thread(stmt: Stmt, around: _Loops) -> Cost:
     if isinstance(stmt, tirx.For):
         shared_out = (thread_tag(stmt) or "").startswith("threadIdx")
-        return inner[0] * (1 if shared_out else const_int(stmt.extent) or 1)
+        times = 1 if shared_out else const_int(stmt.extent) or 1
+        return _per_thread(stmt.body, (*around, (stmt.loop_var, times)))
+    inner = [_per_thread(part, around) for part in bodies(stmt)]
     if isinstance(stmt, tirx.IfThenElse):
         return max(inner, key=lambda cost: sum((cost.global_bytes, cost.shared_bytes, cost.flops)))
     if inner:
         return sum(inner, Cost())
     if isinstance(stmt, tirx.BufferStore):
-        return _of_value(stmt.value) + _of_access(stmt.buffer, _lanes(stmt.value))
-    if isinstance(stmt, tirx.Evaluate):
-        return _of_value(stmt.value)
-    return _of_value(stmt.value) if hasattr(stmt, "value") else Cost()
+        stored = _of_access(stmt.buffer, _lanes(stmt.value)) * _times(around)
+        return _of_value(stmt.value, around, stmt.buffer) + stored
+    return _of_value(stmt.value, around) if hasattr(stmt, "value") else Cost()
+
+
+def _times(around: _Loops) -> int:
+    return math.prod(times for _, times in around)
+
+
+def _loads(load: Any, around: _Loops) -> int:
+    """How often an element is loaded: not again for loops inside those that choose it."""
+    chosen = [at for at, (var, _) in enumerate(around) if uses(list(load.indices), [var])]
+    return _times(around[: chosen[-1] + 1]) if chosen else 1
 
 
 def _of_access(buf: Buffer, lanes: int) -> Cost:
@@ -115,14 +132,17 @@ def _of_access(buf: Buffer, lanes: int) -> Cost:
     return Cost(shared_bytes=size) if is_shared(buf) else Cost()
 
 
-def _of_value(value: Expr) -> Cost:
+def _of_value(value: Expr, around: _Loops, written: Buffer | None = None) -> Cost:
+    """The cost of a value that is stored in ``written``, whose elements are loaded each time."""
     total = Cost()
     counted = {"flops": 0, "transcendentals": 0, "tensor": 0}
 
     def visit(node: Any) -> None:
         nonlocal total
         if isinstance(node, TensorLoad):
-            total = total + _of_access(node.source, _lanes(node))
+            again = written is not None and node.source.same_as(written)
+            times = _times(around) if again else _loads(node, around)
+            total = total + _of_access(node.source, _lanes(node)) * times
         elif isinstance(node, Call):
             name = called(node).split(".")[-1]
             counted["transcendentals"] += (name in _TRANSCENDENTAL) * _lanes(node)
@@ -131,11 +151,12 @@ def _of_value(value: Expr) -> Cost:
             counted["flops"] += _lanes(node)
 
     walk(value, (TensorLoad, Call, *_ARITHMETIC), visit)
-    return total + Cost(
+    computed = Cost(
         flops=counted["flops"],
         transcendentals=counted["transcendentals"],
         tensor_flops=counted["tensor"],
     )
+    return total + computed * _times(around)
 
 
 def _tensor_flops(call: Any) -> int:

@@ -11,6 +11,7 @@ from .decode import copied_per_us, decode_claims
 from .gated import GATED_DTYPE, gated_claims, gated_problems
 from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders
 from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON, Claim, Report, Result
+from .scaled import SCALED_DTYPE, scaled_claims, scaled_problems
 from .timing import measure, quick
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "OURS",
     "OURS_PLAIN",
     "PEERS",
+    "SCALED_DTYPE",
     "STOCK_PREFIX",
     "TRITON",
     "USUAL_PEERS",
@@ -43,6 +45,8 @@ __all__ = [
     "quick",
     "ratios",
     "require_gpu",
+    "scaled_claims",
+    "scaled_problems",
     "spine",
     "spine_claims",
     "suite",

@@ -20,7 +20,7 @@ from tvm import s_tir, te
 from ..errors import WorkloadError
 from ..kernel.compiled import Kernel, compile_kernel
 from ..schedules.names import blockized, updating
-from ..schedules.workloads import GatedGemm, Gemm, Spec
+from ..schedules.workloads import GatedGemm, Gemm, ScaledGemm, Spec
 from ..values.elements import element
 
 STOCK: Final = "s_tir"
@@ -174,6 +174,23 @@ def _cublas_fp8(gemm: Gemm, fast: bool) -> Callable[[Any, Any, Any], Any]:
         return torch._scaled_mm(
             a, right, scale_a=one, scale_b=one, out_dtype=c.dtype, use_fast_accum=fast
         )
+
+    return run
+
+
+def blockwise(spec: Spec) -> Callable[[Any, Any, Any, Any, Any], Any]:
+    """The same by ``torch._scaled_mm``, as ``run(a, b, of_a, of_b, c)`` on torch tensors.
+
+    torch makes the output, which is returned; it raises where its cuBLASLt has no such scales.
+    """
+    if not isinstance(spec, ScaledGemm):
+        raise WorkloadError("peer.cublaslt", workload=spec.name)
+    import torch
+
+    def run(a: Any, b: Any, of_a: Any, of_b: Any, c: Any) -> Any:
+        right, columns = b.transpose(-1, -2), of_b.transpose(-1, -2)
+        rows = of_a.transpose(-1, -2)
+        return torch._scaled_mm(a, right, scale_a=rows, scale_b=columns, out_dtype=c.dtype)
 
     return run
 

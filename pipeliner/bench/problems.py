@@ -26,13 +26,15 @@ from ..schedules import (
     GatedGemm,
     Gemm,
     NaiveTile,
+    RowTile,
+    ScaledGemm,
     default_tile,
 )
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from .attention import SDPA_BACKENDS, sdpa
 from .libraries import compiled_by_torch, cudnn, triton
-from .peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
+from .peers import NESTED, STAGES, blockwise, cublas, require_stock, stock_mma, stock_simt
 from .results import CUBLAS, CUDNN, OURS_PLAIN, SDPA, STOCK_PREFIX, TORCH, TRITON
 
 PEERS: Final = {
@@ -176,9 +178,9 @@ def contenders(
 ) -> Problem:
     """Ours as requested, ours at depth 1 (``plain``), and those of ``peers`` that fit.
 
-    cuBLAS has products and cuDNN convolutions; TVM's stock pipeline is tried at each depth. What
-    is more than one call of a library is given to torch.compile. Attention is that of PyTorch, by
-    each backend.
+    cuBLAS has products, block-scaled ones too, and cuDNN convolutions; TVM's stock pipeline is
+    tried at each depth. What is more than one call of a library is given to torch.compile.
+    Attention is that of PyTorch, by each backend.
     WorkloadError: a peer that nobody knows.
     """
     unknown = [name for name in peers if name not in PEERS]
@@ -192,6 +194,10 @@ def contenders(
     if "cublas" in peers and product:
         fast = request.accumulate != "promoted"
         found.append(_library(CUBLAS, functools.partial(cublas, fast=fast), spec))
+    if isinstance(spec, ScaledGemm):
+        if "cublas" in peers:
+            found.append(_library(CUBLAS, blockwise, spec))
+        return Problem(spec, tuple(found), label)
     if isinstance(spec, Attention):
         if "sdpa" in peers:
             found.extend(_attention(spec))
@@ -222,7 +228,7 @@ def describe(kernel: Kernel) -> str:
 def _tile_title(tile: Tile) -> str:
     if isinstance(tile, DepthwiseTile):
         return f"{tile.pixels} pixels of {tile.vector} channels a thread"
-    if isinstance(tile, NaiveTile):
+    if isinstance(tile, (NaiveTile, RowTile)):
         return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
     if isinstance(tile, AttentionTile):

@@ -31,6 +31,8 @@ from ..schedules import (
     Gemm,
     GemmTile,
     NaiveTile,
+    RowTile,
+    ScaledGemm,
     conv1d,
     conv2d,
     conv3d,
@@ -46,8 +48,9 @@ from .functions import FUNCTION, is_named, named_functions
 SHIPPED: Final = ("ladder", "depths")
 """Experiments that come with the library, by name."""
 
-KINDS: Final = ("gemm", "gated", "conv", "attention", FUNCTION)
-"""Of workloads: GEMMs, gated ones, all that is a convolution, attention, functions of one's own."""
+KINDS: Final = ("gemm", "gated", "conv", "attention", "scaled", FUNCTION)
+"""Of workloads: GEMMs, gated ones, all that is a convolution, attention, block-scaled GEMMs,
+functions of one's own."""
 
 PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "triton": TRITON, "torch": TORCH}
 
@@ -58,6 +61,7 @@ _MAKERS: Final[Mapping[str, Callable[..., Spec]]] = {
     "conv2d": conv2d,
     "conv3d": conv3d,
     "attention": Attention,
+    "scaled": ScaledGemm,
 }
 _TILES: Final = {
     "gemm": GemmTile,
@@ -65,6 +69,7 @@ _TILES: Final = {
     "depthwise": DepthwiseTile,
     "naive": NaiveTile,
     "attention": AttentionTile,
+    "rows": RowTile,
 }
 _OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if field.name != "plan")
 _TOP: Final = ("title", "machines", "workload", "variant")
@@ -253,6 +258,8 @@ def _of_kind(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
 def _family(spec: Spec) -> str:
     if isinstance(spec, Attention):
         return "attention"
+    if isinstance(spec, ScaledGemm):
+        return "scaled"
     if isinstance(spec, GatedGemm):
         return "gated"
     return "gemm" if isinstance(spec, Gemm) else "conv"

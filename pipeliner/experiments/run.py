@@ -28,7 +28,7 @@ from ..records.candidate import (
     workload_key,
 )
 from ..records.functions import AnyWorkload, FunctionWorkload
-from ..schedules import AttentionTile, GemmTile
+from ..schedules import AttentionTile, GemmTile, RowTile
 from ..tuning import on_gpus, records_path
 from .file import Experiment, LabelledWorkload, Variant
 
@@ -95,7 +95,7 @@ def predicted_us(step: Step, target: Any) -> float:
         if isinstance(step.spec, FunctionWorkload):
             made = pipeline_with(step.spec.function(), target, step.candidate.request)
             return plan_of(made).predicted_us
-        if isinstance(step.candidate.tile, (GemmTile, AttentionTile)):
+        if isinstance(step.candidate.tile, (GemmTile, AttentionTile, RowTile)):
             return step.candidate.plan(step.spec, machine_for(target)).predicted_us
     except PipelinerError:
         pass

@@ -17,7 +17,7 @@ from ..plan.request import INSTRUCTIONS, Request
 from ..records.measured import Measured, measured
 from ..schedules.choice import ComparedTile, ComparedTiles, compare_tiles
 from ..schedules.tiles import ConvTile, GemmTile
-from ..schedules.workloads import Attention, Convolution, Gemm, Spec
+from ..schedules.workloads import LOOPS, Convolution, Gemm, Spec
 from ..space.alternatives import (
     CandidateOption,
     DepthOption,
@@ -116,7 +116,7 @@ def alternatives(
         declined=tuple((loop.name, loop.reasons) for loop in plan.loops if not loop.pipelined),
         reasons=plan.reasons,
     )
-    if spec is None or tile is None or isinstance(spec, Attention):
+    if spec is None or tile is None or isinstance(spec, LOOPS):
         return found
     options = _with_tiles(found, plan, spec, tile, machine, request, splits)
     return _with_times(options, measured(spec, target_for(target, request), plan, tile, db))

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..schedules import Attention, Conv, GatedGemm, Gemm
-from ..schedules.workloads import Spec
+from ..schedules import Attention, Conv, GatedGemm, Gemm, ScaledGemm
+from ..schedules.workloads import LOOPS, SCALES, Spec
+from ..schedules.workloads.base.dtypes import integer_range
 from ..schedules.workloads.conv_shape import strided
-from ..schedules.workloads.dtypes import integer_range
 from ..schedules.workloads.gemm import gated_magnitude
 from ..verification.accuracy import worst_error
 
@@ -54,8 +54,12 @@ def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
     *shapes, _ = spec.shapes()
     extras = [spec.out] * (len(shapes) - 2)
     plain = (spec.storage, spec.storage, *extras)
-    dtypes = spec.input_dtypes if isinstance(spec, (Gemm, Attention)) else plain
-    return tuple(_random(torch, shape, dtype) for shape, dtype in zip(shapes, dtypes))
+    dtypes = spec.input_dtypes if isinstance(spec, (Gemm, *LOOPS)) else plain
+    drawn = [_random(torch, shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+    if isinstance(spec, ScaledGemm):
+        for scales in drawn[2:]:
+            scales.uniform_(*SCALES)
+    return tuple(drawn)
 
 
 def empty_output(torch: Any, spec: Spec, dtype: str) -> Any:
@@ -72,6 +76,8 @@ def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
         return Truth(spec, *_gated(torch, spec, *inputs))
     if isinstance(spec, Attention):
         return Truth(spec, *attended(torch, spec, *inputs))
+    if isinstance(spec, ScaledGemm):
+        return Truth(spec, *_scaled(spec, *inputs))
     if isinstance(spec, Gemm) and not spec.epilogue:
         return Truth(spec, *_product(spec, *inputs))
     if isinstance(spec, Conv) and not spec.epilogue:
@@ -113,6 +119,12 @@ def _gated(torch: Any, spec: GatedGemm, a: Any, b1: Any, b2: Any) -> tuple[Any, 
     activated = getattr(torch.nn.functional, spec.activation)(gate)
     value, of_value = _product(spec, a, b2)
     return activated * value, gated_magnitude(activated, value, of_gate, of_value)
+
+
+def _scaled(spec: ScaledGemm, *inputs: Any) -> tuple[Any, Any]:
+    left, right = spec.rescaled(*(tensor.double() for tensor in inputs))
+    exact = left @ right.transpose(0, 1)
+    return exact, left.abs_() @ right.abs_().transpose(0, 1)
 
 
 def attended(torch: Any, spec: Attention, q: Any, k: Any, v: Any) -> tuple[Any, Any]:

@@ -25,6 +25,8 @@ from ..schedules import (
     Gemm,
     GemmTile,
     NaiveTile,
+    RowTile,
+    ScaledGemm,
     default_tile,
 )
 from ..schedules.closed_form import kernel_info
@@ -41,11 +43,11 @@ NOTHING_ASKED: Final = Request()
 
 _WORKLOADS: Final = {
     kind.__name__: kind
-    for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad, Attention)
+    for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad, Attention, ScaledGemm)
 }
 _TILES: Final = {
     kind.__name__: kind
-    for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, AttentionTile, Knobs)
+    for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, AttentionTile, RowTile, Knobs)
 }
 _KIND: Final = "kind"
 
@@ -69,7 +71,7 @@ class Candidate:
 
     def plan(self, spec: Spec, machine: Machine) -> KernelPlan:
         """What the model makes of it, no kernel being made; PipelinerError where it is refused."""
-        assert isinstance(self.tile, (GemmTile, AttentionTile))
+        assert isinstance(self.tile, (GemmTile, AttentionTile, RowTile))
         return choose(kernel_info(spec, self.tile), machine, self.request)
 
     @property

@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import WorkloadError
-from ..schedules.workloads.epilogue import BIAS, RESIDUAL, SCALE
+from ..schedules.workloads.base.epilogue import BIAS, RESIDUAL, SCALE
 from .workloads import WORKLOADS, Workload
 
 _ACTIVATIONS: Final = {"relax.nn.relu": "relu", "relax.nn.gelu": "gelu", "relax.nn.silu": "silu"}

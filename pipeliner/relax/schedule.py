@@ -17,7 +17,7 @@ from ..kernel.compiled import as_module, only_function
 from ..passes.software_pipeline import SoftwarePipeline
 from ..records.candidate import NOTHING_ASKED
 from ..records.recorded import recorded, with_reason
-from ..schedules.workloads.epilogue import READING, RESIDUAL
+from ..schedules.workloads.base.epilogue import READING, RESIDUAL
 from ..targets import cuda_target
 from .constants import array_of, constant
 from .epilogues import Fused, chains

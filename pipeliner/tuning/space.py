@@ -22,11 +22,12 @@ from ..mechanisms.table import have_producer, moved_by
 from ..plan import KernelPlan
 from ..plan.request import Instruction, Request
 from ..records.candidate import Candidate
-from ..schedules import Attention, AttentionTile, Conv, DepthwiseTile, GemmTile
-from ..schedules.choice import compare_attention, compare_tiles
+from ..schedules import AttentionTile, Conv, DepthwiseTile, GemmTile, RowTile
+from ..schedules.choice import compare_loops, compare_tiles
 from ..schedules.closed_form import kernel_info
 from ..schedules.tile_space import depthwise_tiles, rasterised, tile_neighbours
-from ..schedules.workloads import Spec
+from ..schedules.tiles import LoopTile
+from ..schedules.workloads import LOOPS, Spec
 from ..space.neighbours import crossed, depth_of, instructions, neighbours
 from ..space.ranking import Ranking
 
@@ -87,7 +88,7 @@ def variants(
 ) -> Iterator[Candidate]:
     """``candidate`` with up to ``at_once`` choices made otherwise; not all of them are possible."""
     tile = candidate.tile
-    assert isinstance(tile, (GemmTile, AttentionTile))
+    assert isinstance(tile, (GemmTile, AttentionTile, RowTile))
     ranking = _ranking(spec, machine, tile, candidate.request)
     best = ranking.best()
     try:
@@ -122,10 +123,10 @@ def _tiles(spec: Spec, machine: Machine) -> list[Candidate]:
 
 def _compared(
     spec: Spec, machine: Machine, instruction: Instruction
-) -> list[tuple[GemmTile | AttentionTile, float]]:
+) -> list[tuple[GemmTile | LoopTile, float]]:
     """The tiles that the model compares, with their times."""
-    if isinstance(spec, Attention):
-        return list(compare_attention(spec, machine, instruction).items())
+    if isinstance(spec, LOOPS):
+        return list(compare_loops(spec, machine, instruction).items())
     compared = compare_tiles(spec, machine, instruction)
     return [(replace(one.tile, why=""), one.us) for one in (*compared.whole, *compared.parts)]
 
@@ -145,13 +146,11 @@ def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Can
 
 
 def _plan(spec: Spec, machine: Machine, candidate: Candidate) -> KernelPlan:
-    assert isinstance(candidate.tile, (GemmTile, AttentionTile))
+    assert isinstance(candidate.tile, (GemmTile, AttentionTile, RowTile))
     return _ranking(spec, machine, candidate.tile, candidate.request).best().plan
 
 
-def _ranking(
-    spec: Spec, machine: Machine, tile: GemmTile | AttentionTile, request: Request
-) -> Ranking:
+def _ranking(spec: Spec, machine: Machine, tile: GemmTile | LoopTile, request: Request) -> Ranking:
     return Ranking(kernel_info(spec, tile), machine, request)
 
 
@@ -180,6 +179,8 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
     if isinstance(tile, AttentionTile):
         extents = (tile.m, tile.n, tile.splits)
         return (*map(math.log2, extents), FAR * tile.grouped, *features_of(plan))
+    if isinstance(tile, RowTile):
+        return (math.log2(tile.m), math.log2(tile.n), *features_of(plan))
     return (
         *(math.log2(extent) for extent in (tile.m, tile.n, tile.k)),
         math.log2(tile.splits),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..schedules.workloads import Attention
+from ..schedules.workloads import SCALE_BLOCK, Attention, ScaledGemm
 from ..values.elements import element
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def added_error(dtype: str, parts: int) -> float:
 def allowed(spec: Spec, run: int = 0) -> tuple[float, float]:
     """Allowed error of an element, relative to its value and to ``sum(|a| |b|)``.
 
-    ``run``: products of fp8 that tensor cores add up by themselves; 0: all. Of attention relative
+    ``run``: products of fp8 that tensor cores add up by themselves; 0: all. Those of a block with
+    a scale of its own are added up by themselves. Of attention relative
     to the root of the sum of squares of all summands: each weight is rounded, by itself, to the
     type of what it multiplies, which is far more than what sums in float32 are off.
     """
@@ -100,6 +101,9 @@ def allowed(spec: Spec, run: int = 0) -> tuple[float, float]:
     value, total = 2 * ROUNDOFF[spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands
     if not spec.dtype.startswith("float8"):
         return value, total
+    if isinstance(spec, ScaledGemm):
+        of_value, of_total = cut_error(spec.blocks * SCALE_BLOCK, SCALE_BLOCK)
+        return value + of_value, total + of_total
     what = spec.contraction()
     terms = math.prod(extent or 1 for _, extent in (*what.reduction_axes, what.k))
     of_value, of_total = cut_error(terms, run or terms)

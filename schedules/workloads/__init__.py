@@ -6,9 +6,10 @@ what it must compute, so that whoever schedules or checks it needs nothing else.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from .attention import ATTENTION_DTYPES, ATTENTION_LAYOUTS, Attention
+from .base.dtypes import DTYPES, Types, numpy_dtype
 from .contraction import (
     GATED,
     INSTRUCTION,
@@ -22,17 +23,23 @@ from .contraction import (
     Operand,
 )
 from .conv import Conv, conv, conv1d, conv2d, conv3d
-from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, GatedGemm, Gemm
 from .input_grad import ConvInputGrad
+from .scaled import SCALE_BLOCK, SCALED_DTYPES, SCALES, ScaledGemm
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
 from .windows import GROUP, PIXELS
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
-Spec: TypeAlias = "Gemm | Convolution | Attention"
+LoopWorkload: TypeAlias = "Attention | ScaledGemm"
+"""A workload of several operations a loop, which is no contraction: its schedule is its own."""
+
+LOOPS: Final = (Attention, ScaledGemm)
+"""The classes of those."""
+
+Spec: TypeAlias = "Gemm | Convolution | LoopWorkload"
 """Any workload: it has a name and a title, types, shapes, inputs and what it must compute."""
 
 __all__ = [
@@ -43,12 +50,16 @@ __all__ = [
     "GROUP",
     "INSTRUCTION",
     "LAYOUTS",
+    "LOOPS",
     "MATMUL",
     "MAX_SPLITS",
     "PART",
     "PARTIAL",
     "PARTS",
     "PIXELS",
+    "SCALED_DTYPES",
+    "SCALES",
+    "SCALE_BLOCK",
     "SECOND",
     "STORE",
     "SUMS",
@@ -60,7 +71,9 @@ __all__ = [
     "Convolution",
     "GatedGemm",
     "Gemm",
+    "LoopWorkload",
     "Operand",
+    "ScaledGemm",
     "Spec",
     "Types",
     "best_phases",

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import te
 
 from ...errors import WorkloadError
-from .dtypes import Types, check_extent, random_array, resolve
+from .base.dtypes import Types, check_extent, random_array, resolve
 
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
 """Types of what is read and written: weights are rounded to the type of what they multiply."""

@@ -23,9 +23,9 @@ from tvm.ir import Var
 from ...diagnostics import Why
 from ...passes.ir.nodes import block, buffer, i32
 from ...values.facts import TmaView
-from .blocks import all_of, cast, grid
-from .dtypes import Types, check_extent
-from .epilogue import READING, RESIDUAL, apply
+from .base.blocks import all_of, cast, grid
+from .base.dtypes import Types, check_extent
+from .base.epilogue import READING, RESIDUAL, apply
 
 MATMUL: Final = "matmul"
 """Name of the reduction block of every matmul-like workload."""

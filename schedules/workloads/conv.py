@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from ...errors import WorkloadError
-from . import epilogue as steps
+from .base import epilogue as steps
+from .base.dtypes import exact, random_array
 from .contraction import Contraction
 from .conv_shape import ConvShape, convolve
-from .dtypes import exact, random_array
 from .folded import folded
 from .forward import by_channel, forward
 from .windows import filter_shape, image_shape

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...errors import WorkloadError
-from . import epilogue as steps
-from .dtypes import Types, check_extent, resolve
+from .base import epilogue as steps
+from .base.dtypes import Types, check_extent, resolve
 
 CHANNELS_LAST: Final = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 CHANNELS_FIRST: Final = {1: "NCW", 2: "NCHW", 3: "NCDHW"}

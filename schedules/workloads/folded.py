@@ -23,9 +23,9 @@ from ...diagnostics import Reason, Why, all_of
 from ...errors import WorkloadError
 from ...machine import VECTOR_BYTES
 from ...passes.ir.nodes import i32
+from .base.dtypes import numpy_dtype
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .conv_shape import ConvShape
-from .dtypes import numpy_dtype
 from .forward import contraction_of, forward
 from .windows import (
     filter_shape,

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...errors import WorkloadError
+from .base.dtypes import Types, exact, random_array
 from .contraction import Contraction
 from .conv import Conv
-from .dtypes import Types, exact, random_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pipeliner
 from pipeliner.mutation import mutate
 from pipeliner.plan import KernelPlan
 from pipeliner.schedules import Attention, AttentionTile
-from pipeliner.schedules.attention import schedule_attention
+from pipeliner.schedules.loops.attention import schedule_attention
 
 from .sass import loop_around
 

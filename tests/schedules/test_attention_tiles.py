@@ -19,9 +19,9 @@ from pipeliner.schedules import (
     default_tile,
     schedule_attention,
 )
-from pipeliner.schedules.attention_cut import CUT_SHORT
-from pipeliner.schedules.choice import compare_attention
+from pipeliner.schedules.choice import compare_loops
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.loops.attention_cut import CUT_SHORT
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.schedules.tile_space import attention_tiles
@@ -99,7 +99,7 @@ def test_steps_of_a_causal_tile_are_those_of_the_average() -> None:
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_the_tile_of_the_least_predicted_time_is_taken(machine: object, dim: int) -> None:
     attention = replace(LLAMA, dim=dim)
-    times = compare_attention(attention, machine)
+    times = compare_loops(attention, machine)
     assert len(times) >= 4
     assert times[default_tile(attention, machine)] == min(times.values())
 

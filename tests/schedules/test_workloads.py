@@ -6,7 +6,7 @@ from tvm import s_tir
 
 from pipeliner.errors import WorkloadError
 from pipeliner.schedules.workloads import DTYPES, LAYOUTS, Gemm
-from pipeliner.schedules.workloads.dtypes import exact, random_array
+from pipeliner.schedules.workloads.base.dtypes import exact, random_array
 from tests.refusals import refused
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import pipeliner
 from pipeliner.errors import PipelinerError
 from pipeliner.schedules import Attention, AttentionTile
-from pipeliner.schedules.attention import schedule_attention
-from pipeliner.schedules.attention_cut import splits_of
+from pipeliner.schedules.loops.attention import schedule_attention
+from pipeliner.schedules.loops.attention_cut import splits_of
 from pipeliner.schedules.workloads import ATTENTION_LAYOUTS
 
 TARGETS = ("h100", "h100", "h200", "a100", "rtx4090", "b200", "v100")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HELP: Final = "time kernels against cuBLAS, cuDNN, TVM and Triton (needs a GPU and PyTorch)"
 
 SPINE: Final = "default"
-SUITES: Final = ("gemm", "conv", "gated", "attention", "decode")
+SUITES: Final = ("gemm", "conv", "gated", "attention", "decode", "scaled")
 PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa", "triton")
 USUAL_PEERS: Final = PEERS[:5]
 
@@ -30,7 +30,7 @@ CONV: Final = "conv"
 DECODE: Final = "decode"
 """The suite of attention of few queries."""
 
-_BOTH: Final = (specs.GEMM, specs.GATED, specs.ATTENTION)
+_BOTH: Final = (specs.GEMM, specs.GATED, specs.ATTENTION, specs.SCALED)
 """Suites whose names are those of workloads, too."""
 
 _ONE: Final = (
@@ -52,9 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     workload.configure(parser, default=SPINE)
     parser.set_defaults(dtype="")
     parser.description = (
-        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', or "
-        "'default', the figures that this library states; or one workload: conv2d, or gemm with a "
-        "shape or layout. Contenders are checked against float64 before and after, and timed "
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', 'scaled' "
+        "or 'default', the figures that this library states; or one workload: conv2d, or gemm with "
+        "a shape or layout. Contenders are checked against float64 before and after, and timed "
         "interleaved in one process."
     )
     timed = parser.add_argument_group("what is timed")
@@ -119,6 +119,8 @@ def run(args: argparse.Namespace) -> int:
     if args.workload == DECODE:
         specs_of = {problem.name: problem.spec for problem in problems}
         report.claims = bench.decode_claims(report, specs_of, bench.copied_per_us())
+    if args.workload == specs.SCALED:
+        report.claims = bench.scaled_claims(report)
     _show(report, args, db)
     if db is not None:
         console.say(f"recorded in {db}: pipeliner report --db {db} draws it")
@@ -178,9 +180,10 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     if _is_suite(args):
         _refuse_shape(args)
         target, request = cuda_target(workload.target_of(args)), workload.requested(args)
-        if args.workload == specs.GATED:
-            plain = bool(args.depth_one)
-            return bench.gated_problems(target, request, args.dtype, args.peers, plain=plain)
+        of_suite = {specs.GATED: bench.gated_problems, specs.SCALED: bench.scaled_problems}
+        if args.workload in of_suite:
+            make, plain = of_suite[args.workload], bool(args.depth_one)
+            return make(target, request, args.dtype, args.peers, plain=plain)
         plain = args.workload == CONV if args.depth_one is None else args.depth_one
         return [
             bench.contenders(spec, target, request, plain=plain, peers=args.peers, label=label)
@@ -230,12 +233,13 @@ def _has_dtype(problem: Problem, asked: str) -> bool:
 
 def _title(args: argparse.Namespace) -> str:
     """What a table of all problems is called; empty where each has a table of its own."""
-    from ...bench import GATED_DTYPE
+    from ...bench import GATED_DTYPE, SCALED_DTYPE
     from ...schedules import Gemm
 
     if not _is_suite(args):
         return ""
-    usual = GATED_DTYPE if args.workload == specs.GATED else "float16"
+    of_suite = {specs.GATED: GATED_DTYPE, specs.SCALED: SCALED_DTYPE}
+    usual = of_suite.get(args.workload, "float16")
     return f"{args.workload}, {Gemm(1, 1, 1, dtype=args.dtype or usual).dtype}"
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GEMM: Final = "gemm"
 GATED: Final = "gated"
 ATTENTION: Final = "attention"
+SCALED: Final = "scaled"
 
 ACTIVATIONS: Final = ("relu", "gelu", "silu")
 STEPS: Final = ("bias", "residual", "scale", *ACTIVATIONS)
@@ -125,7 +126,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--tile",
         type=_tile,
-        help="tile of a CTA, MxNxK; of attention MxN, queries and keys (default: chosen)",
+        help="tile of a CTA, MxNxK; of attention MxN, queries and keys; of scaled MxN "
+        "(default: chosen)",
     )
     shape.add_argument(
         "--splits",
@@ -202,6 +204,19 @@ def _attention(args: argparse.Namespace, size: int | None) -> Spec:
     return Attention(**extents, kv_heads=args.kv_heads, causal=bool(args.causal), dtype=args.dtype)
 
 
+def _scaled(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import SCALED_DTYPES, ScaledGemm
+    from ...schedules.workloads.base.dtypes import resolve
+
+    for name in ("layout", "fuse"):
+        if getattr(args, name):
+            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
+    extent = SIZE if size is None else size
+    m, n, k = (getattr(args, name) or extent for name in "mnk")
+    usual = resolve(args.dtype, "", "").dtype == "float16"  # what --dtype is where none is given
+    return ScaledGemm(m, n, k, SCALED_DTYPES[0] if usual else args.dtype, args.out)
+
+
 def _conv(rank: int) -> Callable[[argparse.Namespace, int | None], Spec]:
     def make(args: argparse.Namespace, size: int | None) -> Spec:
         from ...schedules.workloads import ConvInputGrad, ConvWeightGrad, conv
@@ -251,6 +266,7 @@ KINDS: Final[Mapping[str, WorkloadKind]] = {
     GEMM: WorkloadKind(("m", "n", "k", "batch", "weights"), _gemm),
     GATED: WorkloadKind(("m", "n", "k", "batch", "activation"), _gated),
     ATTENTION: WorkloadKind((*_ATTENTION, "kv_heads", "causal"), _attention),
+    SCALED: WorkloadKind(("m", "n", "k"), _scaled),
     **{
         f"conv{rank}d": WorkloadKind(
             ("n", "c", "k", *_IMAGE[rank], *_POSITIONS[rank], *_WINDOW), _conv(rank)

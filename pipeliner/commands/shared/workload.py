@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...diagnostics import Why
     from ...machine import Machine
     from ...plan.request import Request
-    from ...schedules.tiles import AttentionTile, DepthwiseTile, GemmTile
+    from ...schedules.tiles import DepthwiseTile, GemmTile, LoopTile
     from ...schedules.workloads import Gemm, Spec
 
 DEFAULT_TARGET: Final = "h100"
@@ -210,7 +210,7 @@ def tile_of(
     tile: tuple[int, ...] | None,
     splits: int | None,
     ctas: int | None,
-) -> GemmTile | DepthwiseTile | AttentionTile:
+) -> GemmTile | DepthwiseTile | LoopTile:
     """The tile of one of our workloads; what is None is chosen for the machine.
 
     ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
@@ -232,17 +232,22 @@ def tile_of(
 
 def _given_tile(
     spec: Spec, machine: Machine, tile: tuple[int, ...], splits: int | None
-) -> GemmTile | AttentionTile:
+) -> GemmTile | LoopTile:
     """The tile of these sizes; WorkloadError: it is none of the workload, or too large."""
-    from ...schedules import Attention, AttentionTile, ConvTile, Gemm, GemmTile
-    from ...schedules.attention_cut import is_grouped
+    from ...schedules import Attention, AttentionTile, ConvTile, Gemm, GemmTile, RowTile
+    from ...schedules.loops.attention_cut import is_grouped
+    from ...schedules.workloads import LOOPS
 
-    sizes = "MN" if isinstance(spec, Attention) else "MNK"
+    sizes = "MN" if isinstance(spec, LOOPS) else "MNK"
     if len(tile) != len(sizes):
         raise WorkloadError("option.tile_sizes", workload=spec.name, sizes="x".join(sizes))
     if isinstance(spec, Attention):
         m, n = tile
         return AttentionTile(m, n, splits or 1, grouped=is_grouped(spec, m))
+    if isinstance(spec, LOOPS):
+        if splits not in (None, 1):
+            raise WorkloadError("split.no_matmul", workload=spec.name)
+        return RowTile(*tile)
     m, n, k = tile
     _check_slot(spec, machine, m, n, k)
     kind = GemmTile if isinstance(spec, Gemm) else ConvTile

@@ -20,6 +20,7 @@ SENTENCES: Final = {
         "queries"
     ),
     "attention.scale": "expected scores to be multiplied by a positive number, not {value}",
+    "scaled.dtype": "expected a block-scaled GEMM on one of {choices}, not {value!r}",
     "gated.plain": "{workload}: a gated GEMM has no epilogue and no weights of another type",
     "gemm.weights": (
         "cannot multiply {dtype} by weights of type {weights!r}: expected int8 weights with one of "

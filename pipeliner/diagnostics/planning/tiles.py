@@ -11,6 +11,9 @@ SENTENCES: Final = {
     "tile.none": "cannot tile '{workload}' for {machine}: {why}",
     "tile.none_split": "cannot tile '{workload}' with {splits} splits for {machine}: {why}",
     "tile.no_plan": "none of its tiles has a plan there",
+    "scaled.columns": (
+        "expected tile n to divide {block}, which share a scale, or to be a multiple, not {columns}"
+    ),
     "tile.depthwise": "cannot schedule '{workload}' channel by channel: expected a convolution",
     "tile.batch": "cannot give each output of '{workload}' a thread: it is a batch",
     "tile.batch_axes": ("cannot launch {count} independent matmuls: gridDim.z is at most {most}"),

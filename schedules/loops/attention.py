@@ -45,12 +45,11 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 from tvm.script import tirx as T
 
-from ..errors import WorkloadError
-from ..values.notes import NOTE, note_text
+from ...errors import WorkloadError
+from ...values.notes import NOTE, note_text
+from ..tiles import MAX_GRID_Z, AttentionTile
+from ..workloads import Attention
 from .attention_cut import Cut, check_splits, columns_of, note_of, steps_of
-from .matmul import MAX_GRID_Z
-from .tiles import AttentionTile
-from .workloads import Attention
 
 LOWEST: Final = -3.0e38
 """Lower than any score, and finite, so that no difference of two of it is no number."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from ...errors import WorkloadError
-from ...values.elements import element
+from ....errors import WorkloadError
+from ....values.elements import element
 
 INT_RANGE: Final = (-8, 8)
 """Random integer operands lie in this half-open range: sums of thousands of products are exact."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from ..diagnostics import Why
-from ..errors import WorkloadError
-from .workloads import Contraction, Conv, Convolution
+from ...diagnostics import Why
+from ...errors import WorkloadError
+from ..workloads import Contraction, Conv, Convolution
+
+MAX_GRID_Z: Final = 65535  # CUDA C++ Programming Guide, technical specifications
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,27 @@ class AttentionTile:
         _check_sizes(self, "m", "n", "splits")
 
 
-Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile | AttentionTile"
+@dataclass(frozen=True, slots=True)
+class RowTile:
+    """Parameters of the schedule of a product with arithmetic on rows.
+
+    ``m``, ``n``: the tile of one CTA; what a step takes of K is the schedule's. ``raster_group``:
+    as of a ``GemmTile``.
+    """
+
+    m: int
+    n: int
+    raster_group: int = 8
+
+    def __post_init__(self) -> None:
+        """WorkloadError names a size that is no number of at least 1."""
+        _check_sizes(self, "m", "n", "raster_group")
+
+
+LoopTile: TypeAlias = "AttentionTile | RowTile"
+"""The tile of a workload of several operations a loop, one of ``LOOPS``."""
+
+Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile | LoopTile"
 """The tile of any schedule; a ConvTile is a GemmTile."""
 
 

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import Range, TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 
-from ...passes.ir.nodes import i32, walk
+from ....passes.ir.nodes import i32, walk
 
 
 def grid(

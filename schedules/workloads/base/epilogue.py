@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from tvm import tirx
 
-from ...errors import WorkloadError
+from ....errors import WorkloadError
 from .dtypes import Types
 
 BIAS: Final = "bias"

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from ..diagnostics import Reason, Why
-from ..diagnostics import all_of as every
-from ..errors import WorkloadError
-from ..instructions.dtypes import element_bytes
-from ..machine import VECTOR_BYTES
-from ..values.facts import (
+from ...diagnostics import Reason, Why
+from ...diagnostics import all_of as every
+from ...errors import WorkloadError
+from ...instructions.dtypes import element_bytes
+from ...machine import VECTOR_BYTES
+from ...values.facts import (
     CopyInfo,
     ElementwiseInfo,
     KernelInfo,
@@ -27,9 +27,9 @@ from ..values.facts import (
     StoreInfo,
     TmaView,
 )
-from .tiles import AttentionTile, power_of_two, row_major
-from .workloads import Attention
-from .workloads.blocks import all_of
+from ..tiles import AttentionTile, power_of_two, row_major
+from ..workloads import Attention
+from ..workloads.base.blocks import all_of
 
 COLUMNS: Final = 16
 """Columns of a head are read in multiples of so many, those beyond the last as zero."""

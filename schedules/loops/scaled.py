@@ -1,0 +1,140 @@
+"""The un-pipelined schedule of a block-scaled GEMM: one block of K in a step.
+
+    for blockIdx.x in tiles:                   # grouped: neighbours share operands in the L2 cache
+      acc = 0
+      for s in blocks of K:
+        A_shared, B_shared = A[tile], B[tile]  # plain box copies, zero outside
+        part = 0
+        part += A_shared * B_shared            # a plain matmul over a tile
+        acc += part * (SA of the row * SB of the tile)
+      C[tile] = acc                            # guarded at ragged edges
+
+Nothing is bound to threads. A tile lies in one row of SB, or covers some whole ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.script import tirx as T
+
+from ...errors import WorkloadError
+from ..tiles import RowTile, divisor
+from ..workloads import SCALE_BLOCK, ScaledGemm
+from ..workloads.base.blocks import all_of
+
+
+def schedule_scaled(what: ScaledGemm, tile: RowTile) -> Any:
+    """``what`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc.
+
+    WorkloadError: its columns are neither a part nor a multiple of those that share a scale.
+    """
+    if SCALE_BLOCK % tile.n and tile.n % SCALE_BLOCK:
+        raise WorkloadError("scaled.columns", columns=tile.n, block=SCALE_BLOCK)
+    return s_tir.Schedule(_function(what, tile))
+
+
+def place_of(at: Any, tiles: tuple[int, int], group: int) -> tuple[Any, Any]:
+    """The row and the column of tile ``at``: in each ``group`` rows of tiles column by column."""
+    rows, columns = tiles
+    group = divisor(rows, group)
+    inside = at % (group * columns)
+    return at // (group * columns) * group + inside % group, inside // group
+
+
+def _function(what: ScaledGemm, tile: RowTile) -> Any:
+    m, n, k = tile.m, tile.n, SCALE_BLOCK
+    of_a, of_b, rows_of, blocks_of, of_c = what.shapes()
+    kind, out = what.storage, what.out
+    tiles = -(-what.m // m), -(-what.n // n)
+    ragged = what.m % m, what.n % n, what.k % k
+    partial = any(ragged[:2])
+
+    def row(c: Any) -> Any:
+        return place_of(c, tiles, tile.raster_group)[0] * m
+
+    def column(c: Any) -> Any:
+        return place_of(c, tiles, tile.raster_group)[1] * n
+
+    def within(*bounds: tuple[Any, int, int]) -> list[Any]:
+        """The conditions under which indices lie inside; those that tiles divide always do."""
+        return [index < extent for index, extent, rest in bounds if rest]
+
+    def inside(value: Any, conditions: list[Any], dtype: str) -> Any:
+        zero = tirx.const(0, dtype)
+        return tirx.if_then_else(all_of(conditions), value, zero) if conditions else value
+
+    def element(x: Any, index: Any, depth: Any, extent: int, rest: int) -> Any:
+        """An element of A or B; zero beyond the last row and the end of K."""
+        conditions = within((index, extent, rest), (depth, what.k, ragged[2]))
+        return inside(x[index, depth], conditions, kind)
+
+    def scale(SA: Any, SB: Any, c: Any, s: Any, i: Any, j: Any) -> Any:
+        """What the sums of block ``s`` of K are multiplied by."""
+        at = row(c) + i
+        of_row = inside(SA[s, at], within((at, what.m, ragged[0])), "float32")
+        if n <= k:
+            return of_row * SB[column(c) // k, s]
+        last = blocks_of[0] - 1
+        block = column(c) // k + j // k
+        return of_row * SB[tirx.min(block, last) if ragged[1] else block, s]
+
+    @T.prim_func(s_tir=True)
+    def scaled_gemm(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, o: T.handle) -> None:
+        T.func_attr({"global_symbol": what.name, "tirx.noalias": True})
+        A = T.match_buffer(a, of_a, kind)
+        B = T.match_buffer(b, of_b, kind)
+        SA = T.match_buffer(sa, rows_of, "float32")
+        SB = T.match_buffer(sb, blocks_of, "float32")
+        C = T.match_buffer(o, of_c, out)
+        for c in T.thread_binding(tiles[0] * tiles[1], thread="blockIdx.x"):
+            with T.sblock("cta"):
+                T.reads()
+                T.writes()
+                acc = T.sblock_alloc_buffer((m, n), "float32", scope="local")
+                for i, j in T.grid(m, n):
+                    with T.sblock("acc_init"):
+                        acc[i, j] = T.float32(0)
+                for s in range(what.blocks):
+                    with T.sblock("step"):
+                        T.reads()
+                        T.writes()
+                        A_shared = T.sblock_alloc_buffer((m, k), kind, scope="shared")
+                        B_shared = T.sblock_alloc_buffer((n, k), kind, scope="shared")
+                        part = T.sblock_alloc_buffer((m, n), "float32", scope="local")
+                        for i, d in T.grid(m, k):
+                            with T.sblock("A_shared"):
+                                A_shared[i, d] = element(
+                                    A, row(c) + i, s * k + d, what.m, ragged[0]
+                                )
+                        for j, d in T.grid(n, k):
+                            with T.sblock("B_shared"):
+                                B_shared[j, d] = element(
+                                    B, column(c) + j, s * k + d, what.n, ragged[1]
+                                )
+                        for i, j in T.grid(m, n):
+                            with T.sblock("part_init"):
+                                part[i, j] = T.float32(0)
+                        for i, j, d in T.grid(m, n, k):
+                            with T.sblock("part"):
+                                part[i, j] = part[i, j] + T.Cast(
+                                    "float32", A_shared[i, d]
+                                ) * T.Cast("float32", B_shared[j, d])
+                        for i, j in T.grid(m, n):
+                            with T.sblock("acc"):
+                                acc[i, j] = acc[i, j] + part[i, j] * scale(SA, SB, c, s, i, j)
+                for i, j in T.grid(m, n):
+                    with T.sblock("C"):
+                        if partial:
+                            T.where(
+                                all_of(
+                                    within(
+                                        (row(c) + i, what.m, ragged[0]),
+                                        (column(c) + j, what.n, ragged[1]),
+                                    )
+                                )
+                            )
+                        C[row(c) + i, column(c) + j] = T.Cast(out, acc[i, j])
+
+    return scaled_gemm

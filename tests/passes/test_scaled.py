@@ -1,0 +1,55 @@
+"""Block-scaled GEMMs from their plain tile function: sums of a step in registers, then scaled."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import pipeliner
+from pipeliner.mutation import mutate
+from pipeliner.schedules import RowTile, ScaledGemm, schedule_scaled
+from pipeliner.verification.verdict import verify_workload
+
+from .sass import loop_around
+
+UP = ScaledGemm(4096, 7168, 16384)
+
+CASES = {
+    "even": (ScaledGemm(128, 256, 640), RowTile(128, 128)),
+    "ragged": (ScaledGemm(100, 72, 400), RowTile(64, 64)),
+    "e5m2": (ScaledGemm(64, 64, 256, dtype="e5m2", out="float32"), RowTile(64, 32)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_right_in_every_timing(case: str) -> None:
+    what, tile = CASES[case]
+    options = {"instruction": "wgmma", "mechanism": "tma"}
+    kernel = pipeliner.build(schedule_scaled(what, tile), "h200", **options)
+    assert [role.name for role in kernel.plan.roles] == ["consumer", "producer"]
+    verdict = verify_workload(kernel, what, timings=("late",), orders=("lockstep",))
+    assert verdict.ok, verdict.hazards
+    assert verdict.worst < 0.5
+
+
+@pytest.mark.nvcc
+def test_a_step_scales_each_sum_once() -> None:
+    """One FFMA for each of 64 sums of a thread, no spills, and no wgmma that waits for another."""
+    kernel = pipeliner.build(schedule_scaled(UP, RowTile(128, 128)), "h200")
+    used = kernel.resources
+    assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
+    assert used.registers <= 168
+    loop = loop_around(str(kernel.sass), "QGMMA")
+    assert sum("QGMMA" in line for line in loop) == 4
+    assert sum(bool(re.match(r"FFMA", line)) for line in loop) == 64
+    assert len(loop) <= 115
+
+
+@pytest.mark.deep("tests/passes/test_several_matmuls.py")
+def test_every_mutant_is_killed() -> None:
+    schedule = schedule_scaled(ScaledGemm(64, 64, 7 * 128), RowTile(64, 64))
+    options = {"instruction": "wgmma", "mechanism": "tma", "depth": 2}
+    report = mutate(pipeliner.build(schedule, "h200", **options))
+    assert len(report.fates) > 10
+    assert report.ok, [str(fate.mutant) for fate in report.survivors]
