@@ -6,22 +6,26 @@
 
 A modulo schedule overlaps what one thread issues. Here the copies of later steps are in flight
 while consumers compute, whatever the order; and warpgroups that share out the rows overlap each
-other: one multiplies while the other does arithmetic.
+other: one multiplies while the other does arithmetic. Where the last matmul may be in flight when a
+step ends, it runs under the arithmetic of the next one (``overlapped``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import ScheduleRefused
+from ...diagnostics import Reason
 from ...machine import Machine
-from ...plan import LoopPlan, OpPlan
+from ...plan import LoopPlan, MatmulPlan, OpPlan
+from ...values.op import Op
 from ..ir.nodes import is_shared
 from ..sync.waits import insert_waits
 from .modulo import edge_plans, planned_depths, ring_plan
 from .modulo_verify import verify
 from .op_costs import op_costs
+from .overlapped import overlapped, waited_early
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -35,7 +39,9 @@ def computes_between(graph: nx.MultiDiGraph) -> bool:
     return bool(nodes) and not any(map(is_shared, written))
 
 
-def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> LoopPlan:
+def in_program_order(
+    graph: nx.MultiDiGraph, plan: LoopPlan, matmuls: Sequence[MatmulPlan], machine: Machine
+) -> LoopPlan:
     """Return ``plan`` with its copies ahead by the depth of their rings, all else in order."""
     reasons = list(plan.reasons)
     depths = planned_depths(graph, plan, reasons)
@@ -44,11 +50,14 @@ def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -
         (copies if graph.nodes[op.name]["kind"] == "copy" else others).append(op)
     filled = {name for op in copies for name in graph.nodes[op.name]["writes"]}
     last = min((depth for name, depth in depths.items() if name in filled), default=1) - 1
-    cycle = 0
-    computed: list[OpPlan] = []
-    for op in others:
-        computed.append(replace(op, stage=last, cycle=cycle))
-        cycle += op.latency
+    in_order = [replace(op, stage=last) for op in others]
+    computed = in_order
+    if last and any(matmul.in_flight and Op(matmul.op) in graph for matmul in matmuls):
+        computed = overlapped(graph, in_order)
+    if computed is not in_order:
+        late = next(op for op in computed if op.stage > last and op.kind == "mma")
+        reasons.append(Reason("schedule.overlapped", op=late.name))
+    computed, cycle = _timed(graph, computed)
     copied = [replace(op, stage=0, cycle=0) for op in copies]
     listed = [*computed, *copied] if last else [*copied, *computed]  # of one slot nothing is ahead
     ops = [replace(op, order=at) for at, op in enumerate(listed)]
@@ -56,7 +65,7 @@ def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -
     for op in ops:
         load[op.pipe] = load.get(op.pipe, 0) + op.occupancy
     interval = max(cycle, *load.values())  # short steps wait for their copies
-    ordered = insert_waits(graph, ops, in_groups=False)
+    ordered = waited_early(graph, insert_waits(graph, ops, in_groups=False))
     rings = tuple(
         ring_plan(graph, name, depths.get(name, 1), plan) for name in graph.graph["rings"]
     )
@@ -77,14 +86,20 @@ def in_program_order(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -
     return done
 
 
-def check_one_stage(graph: nx.MultiDiGraph, given: LoopPlan) -> None:
-    """Raise ScheduleRefused if consumers should run parts of one step in several iterations."""
-    stages = {
-        op.name: op.stage
-        for op in given.ops
-        if op.name in graph and graph.nodes[op.name]["kind"] != "copy"
-    }
-    if len(set(stages.values())) > 1:
-        first, last = min(stages, key=stages.__getitem__), max(stages, key=stages.__getitem__)
-        found = {"first": stages[first], "last": stages[last]}
-        raise ScheduleRefused("schedule.of_consumers", loop=given.name, ops=(first, last), **found)
+def _timed(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[list[OpPlan], int]:
+    """Return ``ops``, issued one after the other, with the cycles they start at, and a step's.
+
+    An op waits for those of the step that it depends on; behind a matmul that is issued, others are
+    while it runs.
+    """
+    stages = {op.name: op.stage for op in ops}
+    ends: dict[Op, int] = {}
+    issued, found = 0, list[OpPlan]()
+    for op in ops:
+        edges = graph.in_edges(op.name, data=True)
+        read = [src for src, _, e in edges if stages.get(src) == op.stage + e["distance"]]
+        start = max([issued, *(ends[src] for src in read if src in ends)])
+        found.append(replace(op, cycle=start))
+        ends[op.name] = start + op.latency
+        issued = start if op.kind == "mma" else ends[op.name]
+    return found, max(ends.values(), default=0)

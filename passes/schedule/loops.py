@@ -25,10 +25,11 @@ from ..dependence.graph import dependence
 from ..ir.named_pass import named_pass
 from ..ir.op_form import op_loops, thread_extents
 from .annotations import annotated_plan
-from .by_role import check_one_stage, computes_between, in_program_order
+from .by_role import computes_between, in_program_order
 from .code_size import check_size
 from .modulo import schedule_loop
 from .obeyed import is_scheduled, scheduled_as
+from .overlapped import check_stages
 from .used_slots import why_no_overlap, with_slots_used
 
 GIVEN: Final = ("request", "annotation", "edited")
@@ -102,14 +103,14 @@ def _scheduled_loop(
     by_role = bool(plan.roles) and uses_wgmma(matmuls) and computes_between(graph)
     if given is not None and is_scheduled(given):
         if by_role:
-            check_one_stage(graph, given)
+            check_stages(graph, given, matmuls)
         scheduled = scheduled_as(graph, given, loop, machine, in_groups=not by_role)
         _check_in_flight(scheduled, matmuls)
         return scheduled
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
     if by_role:
-        return with_slots_used(graph, in_program_order(graph, loop, machine), node)
+        return with_slots_used(graph, in_program_order(graph, loop, matmuls, machine), node)
     waited = [matmul for matmul in matmuls if Op(matmul.op, "mma_wait") in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)
     scheduled = schedule_loop(graph, loop, machine, in_flight=in_flight)

@@ -137,6 +137,8 @@ class _Consumer:
         if not by_warpgroup(self.kernel.plan.matmuls):
             return self._loop_of_warps(loop, repeats)
         form, places = loop.form, loop.positions[CONSUMER]
+        if loop.staged:
+            return self._loop_in_stages(loop)
         flight = WgmmasInFlight()
         self._step(loop, flight)  # what it leaves in flight is so when a step starts
         flight = flight.carried() if loop.late else WgmmasInFlight()
@@ -155,6 +157,39 @@ class _Consumer:
         others = [buf for buf in form.allocs if buf not in loop.rings]
         return block("", body, others) if others else body
 
+    def _loop_in_stages(self, loop: RoleLoop) -> Stmt:
+        """Return the main loop of warpgroups that work on two iterations a step.
+
+            S = Q K; P = exp of S; O += P V   =>   S = Q K; P = exp of S             prologue
+                                                   for k in range(n - 1):
+                                                       S = Q K of k + 1; O += P V of k
+                                                       wait S; exp of S; wait O; P = S
+                                                   O += P V                          epilogue
+
+        No wgmma is in flight when a step ends.
+        """
+        form, first = loop.form, loop.form.node.min
+        ops = loop.consumed()
+        early, late = (
+            [op for op in ops if not loop.behind(op)],
+            [op for op in ops if loop.behind(op)],
+        )
+
+        def run(some: list[OpPlan], iterations: tuple[Expr, Expr], phase: str) -> list[Stmt]:
+            """The ops ``some`` in order, of the iterations of early and late ones."""
+            return self._ops(loop, some, WgmmasInFlight(), iterations, phase)
+
+        advance = [at.advance() for at in loop.positions[CONSUMER]]
+        fill = [*run(early, (first, first), "prologue"), *advance]
+        steps = seq(*run(ops, (form.var + 1, form.var), STEADY), *advance)
+        final = first + form.extent - 1
+        drain = run(late, (final, final), "epilogue")
+        body = seq(*fill, rolled(form.node, form.var, steps, form.extent - 1), *drain)
+        if not form.trip:
+            body = tirx.IfThenElse(i32(0) < form.extent, body, None)
+        others = [buf for buf in form.allocs if buf not in loop.rings]
+        return block("", body, others) if others else body
+
     def _loop_of_warps(self, loop: RoleLoop, repeats: bool) -> Stmt:
         """Return the main loop of consumers that are warps; ``repeats``: it may be entered again.
 
@@ -164,7 +199,7 @@ class _Consumer:
                                                   wait full[next]; read the first k-step
                                               read the rest, multiply
 
-        On the right ``ahead``, as the schedule has it: the stages of the ops say what is read for
+        On the right ``staged``, as the schedule has it: the stages of the ops say what is read for
         the iteration ahead, and their order when. A slot is released while what was read of it is
         multiplied (``_released_behind``), the last one only if the loop is entered again.
         """
@@ -193,7 +228,7 @@ class _Consumer:
                         iterations[behind],
                         behind=behind,
                         phase=phase,
-                        again=loop.ahead,
+                        again=loop.staged,
                     )
                 )
                 if op.name == release and (repeats or phase != "epilogue"):
@@ -201,7 +236,7 @@ class _Consumer:
             return made
 
         advance = [at.advance() for at in loop.positions[CONSUMER]]
-        if not loop.ahead:
+        if not loop.staged:
             steps = seq(*run(ops, (form.var, form.var), STEADY), *advance)
             body = rolled(form.node, form.var, steps)
         else:
@@ -231,12 +266,24 @@ class _Consumer:
 
     def _step(self, loop: RoleLoop, flight: WgmmasInFlight) -> list[Stmt]:
         """Return the statements of a step that starts with ``flight``, which becomes its end's."""
-        form, steps = loop.form, list[Stmt]()
-        apart = all(
-            op.operand != "registers" and not op.promoted for op in self.kernel.plan.matmuls
-        )
+        return self._ops(loop, loop.consumed(), flight, (loop.form.var, loop.form.var), STEADY)
+
+    def _ops(
+        self,
+        loop: RoleLoop,
+        ops: list[OpPlan],
+        flight: WgmmasInFlight,
+        iterations: tuple[Expr, Expr],
+        phase: str,
+    ) -> list[Stmt]:
+        """Return ``ops`` from ``flight`` on, which becomes their end's.
+
+        ``iterations``: those of the ops of the first stage and of those behind it.
+        """
+        steps = list[Stmt]()
+        apart = all(op.operand == "shared" and not op.promoted for op in self.kernel.plan.matmuls)
         issued = False  # whether the statement before is wgmma, and no thread touches registers
-        for op in loop.consumed():
+        for op in ops:
             if op.kind == "wait":
                 steps += [self._wait(loop, op, pair) for pair in awaited(loop, op)]
                 continue
@@ -245,11 +292,15 @@ class _Consumer:
             else:
                 steps += self._done(loop, flight.done_for(loop.registers(op)), flight)
             self._check(loop, op)
-            stmt = self.kernel.instance(loop, op, CONSUMER, form.var)
+            behind = loop.behind(op)
+            at = iterations[behind]
+            stmt = self.kernel.instance(
+                loop, op, CONSUMER, at, behind=behind, phase=phase, again=loop.staged
+            )
             if op.name in loop.started.values():
                 stmt = start_from_zero(stmt, tirx.const(True, "bool"))
             elif loop.zeroes:
-                stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
+                stmt = start_from_zero(stmt, tirx.EQ(at, loop.form.node.min))
             steps.append(without_fence(stmt) if issued and op.kind == "mma" else stmt)
             issued = op.kind == "mma" and apart
         done = flight.done_before() if loop.late else flight.all_done()

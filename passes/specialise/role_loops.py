@@ -60,8 +60,8 @@ from .read_ahead import reads_ahead
 class RoleLoop:
     """A loop with mbarrier pairs: its form, rings, and the position of each role in each pair.
 
-    ``late``: slots are released one step late. ``ahead``: consumers that are warps do the first
-    stage of their ops for the iteration ahead of that of the others.
+    ``late``: slots are released one step late. ``staged``: consumers do the first stage of their
+    ops for the iteration ahead of that of the others.
     """
 
     form: OpLoop
@@ -70,7 +70,7 @@ class RoleLoop:
     rings: dict[Buffer, Ring]
     fulls: dict[Buffer, Ring]
     late: bool
-    ahead: bool
+    staged: bool
     positions: dict[str, tuple[Position, ...]]
     zeroes: bool = False
     _effects: dict[Op, Effects] = field(default_factory=dict)
@@ -120,6 +120,22 @@ class RoleLoop:
     def registers(self, op: OpPlan) -> set[Buffer]:
         """Return the registers that ``op`` touches."""
         return {var for var in variables(self.body(op.name)) if _is_register(var)}
+
+    def behind(self, op: OpPlan) -> bool:
+        """Whether consumers do ``op`` for the iteration before the one that they wait for."""
+        return op.stage > min(one.stage for one in self.plan.ops if one.role != PRODUCER)
+
+    def read_behind(self, *, every: bool) -> set[int]:
+        """Return the mbarrier pairs with slots that are read for the iteration before.
+
+        ``every``: all pairs have, wherever the loop works on two iterations.
+        """
+        deep = {at for at, made in enumerate(self.barriers) if made.plan.depth > 1}
+        if every:
+            return deep if self.staged else set()
+        ops = [op for op in self.consumed() if op.kind != "wait" and self.behind(op)]
+        read = {var for op in ops for var in variables(self.body(op.name))}
+        return {self.pair(ring) for ring in self.rings if ring in read} & deep
 
     def _last_read_by(self, op: OpPlan) -> list[int]:
         """Return the mbarrier pairs of which ``op`` is the last of a step to read slots."""
@@ -226,14 +242,15 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
         for made in barriers
     }
     in_flight = min((matmul.in_flight for matmul in plan.matmuls), default=0)
-    late = in_flight > 0 and min(depths.values()) > 1
-    ahead = reads_ahead(loop.ops) and not by_warpgroup(plan.matmuls)
-    made = RoleLoop(form, loop, barriers, rings, placed, late, ahead, {})
-    left = made.left_in_flight()
+    staged = reads_ahead(loop.ops)
+    by_warp = not by_warpgroup(plan.matmuls)
+    late = in_flight > 0 and min(depths.values()) > 1 and (by_warp or not staged)
+    made = RoleLoop(form, loop, barriers, rings, placed, late, staged, {})
+    kept = {*made.left_in_flight(), *made.read_behind(every=by_warp)}
 
     def keeps_slot(role: str, number: int) -> bool:
         """Whether the slot of the step before is used in the next."""
-        return role == CONSUMER and ((ahead and pairs[number].depth > 1) or number in left)
+        return role == CONSUMER and number in kept
 
     made.positions = {
         role: tuple(

@@ -119,13 +119,15 @@ def in_flight_by_role(
     """``matmuls`` of consumers, none of which is in flight when a step ends where that is asked.
 
     Nor where a step computes with the sums, in a loop whose trip count is no constant: ptxas then
-    waits behind every wgmma (C7515, nvcc 13.0).
+    waits behind every wgmma (C7515, nvcc 13.0). A matmul whose operand is computed in the step is
+    waited for in the next one, so that none is in flight when a step ends.
     """
     plans: list[MatmulPlan] = []
     for plan in matmuls:
         loop = next((one for one in info.loops if any(op.op == plan.op for op in one.ops)), None)
         computed = loop is not None and any(isinstance(op, StatementInfo) for op in loop.ops)
-        at_once = computed and loop is not None and loop.trip is None
+        made = any(one.operand == "computed" for one in matmuls)
+        at_once = computed and loop is not None and loop.trip is None and not made
         if request.in_flight == 0 or (request.in_flight == "auto" and at_once):
             plans.append(replace(plan, in_flight=0))
         else:

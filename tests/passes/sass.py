@@ -26,10 +26,11 @@ def longest_loop(sass: str) -> list[str]:
     return max(_loops(sass), key=len, default=[])
 
 
-def loop_around(sass: str, name: str) -> list[str]:
-    """The instructions of the innermost loop that has every instruction called ``name``."""
-    count = max(sum(name in one for one in loop) for loop in _loops(sass))
-    around = [loop for loop in _loops(sass) if sum(name in one for one in loop) == count]
+def loop_around(sass: str, name: str, least: int | None = None) -> list[str]:
+    """The instructions of the innermost loop that has ``least`` or all instructions ``name``."""
+    counts = [sum(name in one for one in loop) for loop in _loops(sass)]
+    wanted = max(counts) if least is None else least
+    around = [loop for count, loop in zip(counts, _loops(sass)) if count >= wanted]
     return min(around, key=len)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.schedules import Attention, AttentionTile
 from pipeliner.schedules.loops.attention import schedule_attention
 
+from ..refusals import refused, the
 from .sass import loop_around
 
 SMALL = Attention(1, 2, 80, 100, 64, kv_heads=1, causal=True)
@@ -45,10 +47,62 @@ def test_each_matmul_waits_for_its_own_tile_and_releases_it() -> None:
     assert [role.name for role in plan.roles] == ["consumer", "producer"]
     (loop,) = (loop for loop in plan.loops if loop.pipelined)
     names = [op.name for op in sorted(loop.ops, key=lambda op: op.order) if op.role == "consumer"]
-    assert names.index("K_shared.wait") < names.index("scores") < names.index("V_shared.wait")
-    assert names.index("V_shared.wait") == names.index("acc") - 1
+    assert names[names.index("scores") - 1] == "K_shared.wait"
+    assert names[names.index("weights") - 1] == "V_shared.wait"
     released = {pair.rings: pair.arrivals > 0 for pair in plan.mbarriers}
     assert released == {("Q_shared",): False, ("K_shared",): True, ("V_shared",): True}
+
+
+def test_the_second_runs_under_the_arithmetic_of_the_next_step() -> None:
+    (loop,) = plan_for("h100").loops
+    stages = {str(op.name): op.stage for op in loop.ops if op.role == "consumer"}
+    late = {name for name, stage in stages.items() if stage > stages["scores"]}
+    assert late == {"acc_scale", "acc"}
+    order = [str(op.name) for op in sorted(loop.ops, key=lambda op: op.order)]
+    at = [order.index(name) for name in ("scores", "acc_scale", "acc", "exp", "weights")]
+    assert at == sorted(at)
+    assert the("schedule.overlapped", loop.reasons)["op"] == "acc"
+
+
+def test_no_step_is_left_in_flight_where_none_shall_be() -> None:
+    schedule = schedule_attention(SMALL, TILE)
+    kernel = pipeliner.build(schedule, "h100", in_flight=0)
+    assert kernel.plan.roles
+    (loop,) = kernel.plan.loops
+    assert len({op.stage for op in loop.ops if op.role == "consumer"}) == 1
+    assert error(kernel, SMALL) < 2e-3
+
+
+@pytest.mark.parametrize("keys", [1, 31, 33, 65, 97, 160])
+def test_any_number_of_steps(keys: int) -> None:
+    what = Attention(1, 1, 70, keys, 64)
+    options = {"instruction": "wgmma", "mechanism": "tma"}
+    kernel = pipeliner.build(schedule_attention(what, TILE), "h100", **options)
+    assert error(kernel, what) < 2e-3
+
+
+def moved(plan: KernelPlan, name: str, by: int) -> KernelPlan:
+    """``plan`` with op ``name`` of its loop in a later or an earlier stage."""
+    (loop,) = plan.loops
+    ops = [replace(op, stage=op.stage + by) if str(op.name) == name else op for op in loop.ops]
+    return plan.with_loop(replace(loop, ops=tuple(ops), source="edited"))
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "code"),
+    [
+        ("V_shared.wait", 1, "schedule.of_consumers"),
+        ("acc", 1, "schedule.of_consumers"),
+        ("acc", -1, "schedule.dependence"),
+        ("acc_scale", -1, "schedule.dependence"),
+    ],
+)
+def test_stages_that_consumers_cannot_run_are_refused(name: str, by: int, code: str) -> None:
+    schedule = schedule_attention(SMALL, TILE)
+    plan = plan_for("h100")
+    pipeliner.build(schedule, "h100", plan=plan)
+    with refused(code):
+        pipeliner.pipeline(schedule, "h100", plan=moved(plan, name, by))
 
 
 @pytest.mark.parametrize("target", ["h100", "a100"])
@@ -64,8 +118,12 @@ def test_a_step_of_head_128_takes_few_instructions() -> None:
     kernel = pipeliner.build(schedule_attention(what, AttentionTile(128, 128)), "h200")
     used = kernel.resources
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
-    loop = loop_around(str(kernel.sass), "HGMMA")
+    loop = loop_around(str(kernel.sass), "HGMMA", 16)
     assert sum("HGMMA" in line for line in loop) == 16
+    assert sum("DEPBAR" in line for line in loop) == 2
+    waits = [at for at, line in enumerate(loop) if "DEPBAR" in line]
+    exps = [at for at, line in enumerate(loop) if "EX2" in line]
+    assert sum(waits[0] < at < waits[1] for at in exps) == len(exps)
     assert len(loop) <= 450
 
 
@@ -77,7 +135,7 @@ def test_only_tiles_that_a_mask_cuts_are_masked() -> None:
     kernel = pipeliner.build(schedule_attention(what, AttentionTile(128, 128)), "h200")
     used = kernel.resources
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
-    loop = loop_around(str(kernel.sass), "HGMMA")
+    loop = loop_around(str(kernel.sass), "HGMMA", 16)
     masked = [n for n, line in enumerate(loop) if line.startswith("FSEL")]
     assert len(masked) >= 64
     branch = max(n for n, line in enumerate(loop[: masked[0]]) if "BRA" in line)

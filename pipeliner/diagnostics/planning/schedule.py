@@ -20,9 +20,10 @@ SENTENCES: Final = {
         "cannot pipeline loop '{loop}': op '{op}' is of kind {kind}, the plan says {planned}"
     ),
     "schedule.of_consumers": (
-        "cannot schedule loop '{loop}': consumers run a step in one iteration, but {ops:quoted} "
-        "have stages {first} and {last}"
+        "cannot schedule loop '{loop}': consumers run one iteration a step, or two with all waits "
+        "in the first stage and each ring read in one; {ops:quoted} have stages {first} and {last}"
     ),
+    "schedule.overlapped": "'{op}' of each step runs under the arithmetic of the next one",
     "schedule.loop_unknown": "cannot find loop '{loop}': the kernel has {loops:quoted}",
     # Dependences
     "schedule.dependence": (
