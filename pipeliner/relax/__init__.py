@@ -9,8 +9,10 @@
 ``relax.matmul`` of a matrix, or of as many pairs, with any number of rows, and ``relax.nn.conv2d``
 with channels innermost become kernels of this library, with the bias, residual and activation that
 follow them as their epilogue: the fastest recorded one, or the model's choice; the plan on each
-function says which. What is no workload of ours (another operator, type or layout, a symbolic batch
-of images) is legalised and fused by TVM and scheduled by its dlight rules.
+function says which. So do ``relax.nn.attention``, which reads heads of one product where they lie,
+and two products of which the first gates the second (SwiGLU). PyTorch's importer leaves attention
+whole with ``run_ep_decomposition=False``. What is no workload of ours (another operator, type or
+layout, a symbolic batch of images) is legalised and fused by TVM and scheduled by its dlight rules.
 """
 
 from .constants import FoldConstants

@@ -11,10 +11,11 @@ is part of a chain where everything that the steps read is of the type that it l
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import tvm_ffi
@@ -22,40 +23,34 @@ from tvm import relax
 
 from ..errors import WorkloadError
 from ..schedules.workloads.base.epilogue import BIAS, RESIDUAL, SCALE
+from .calls import Fused, bindings_of, name_of
 from .workloads import WORKLOADS, Workload
 
-_ACTIVATIONS: Final = {"relax.nn.relu": "relu", "relax.nn.gelu": "gelu", "relax.nn.silu": "silu"}
+ACTIVATIONS: Final = {"relax.nn.relu": "relu", "relax.nn.gelu": "gelu", "relax.nn.silu": "silu"}
+"""Steps of an epilogue, by the operator's name."""
+
+_log = logging.getLogger(__name__)
 
 _Step: TypeAlias = "tuple[tuple[str, ...], tuple[Any, ...]]"
-"""Steps of an epilogue and what they read; both empty: a conversion."""
+"""Steps of an epilogue and what they read; both empty: a conversion, or other axes of rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fused:
-    """A workload that takes the place of ``last``, the end of a chain that starts with ``head``.
+def chains(function: Any, claimed: Collection[Any] = ()) -> Iterator[list[Fused]]:
+    """For each product and convolution bound in ``function``: what it can be, longest first.
 
-    ``extras``: what the epilogue reads, in its order.
+    ``claimed``: calls that something else takes the place of.
     """
-
-    spec: Workload
-    head: Any
-    extras: tuple[Any, ...]
-    last: Any
-    length: int
-
-
-def chains(function: Any) -> Iterator[list[Fused]]:
-    """For each product and convolution bound in ``function``: what it can be, longest first."""
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    bindings = bindings_of(function)
     readers = _Readers(function, bindings)
-    taken: set[Any] = set()
+    taken: set[Any] = set(claimed)
     for binding in bindings:
         call = binding.value
-        if not isinstance(call, relax.Call) or _name(call) not in WORKLOADS:
+        if name_of(call) not in WORKLOADS or call in taken:
             continue
         try:
-            spec = WORKLOADS[_name(call)](call)
-        except WorkloadError:
+            spec = WORKLOADS[name_of(call)](call)
+        except WorkloadError as err:
+            _log.info("leave %s to TVM: %s", name_of(call), err)
             continue
         found = list(_starts(spec, binding, readers, taken))
         taken.update(one.last for one in found)
@@ -97,7 +92,6 @@ def _starts(spec: Workload, binding: Any, readers: _Readers, taken: set[Any]) ->
     head = binding.value
     steps: tuple[str, ...] = ()
     extras: tuple[Any, ...] = ()
-    length = 1
     while True:
         last = binding.value
         out = str(last.ty.dtype)
@@ -106,7 +100,7 @@ def _starts(spec: Workload, binding: Any, readers: _Readers, taken: set[Any]) ->
                 found = replace(spec, out=out, epilogue=steps)
             except WorkloadError:
                 return
-            yield Fused(found, head, extras, last, length)
+            yield Fused(found, (*head.args, *extras), last, (head,))
         follower = readers.only(binding.var)
         if follower is None or follower.value in taken:
             return
@@ -114,17 +108,16 @@ def _starts(spec: Workload, binding: Any, readers: _Readers, taken: set[Any]) ->
         if step is None:
             return
         steps, extras, binding = (*steps, *step[0]), (*extras, *step[1]), follower
-        length += 1
 
 
 def _step(call: Any, value: Any) -> _Step | None:
     """What ``call`` does to ``value``, as a step of an epilogue; None: it is none."""
     if not isinstance(call, relax.Call):
         return None
-    name = _name(call)
-    if name in _ACTIVATIONS:
-        return (_ACTIVATIONS[name],), ()
-    if name == "relax.astype":
+    name = name_of(call)
+    if name in ACTIVATIONS:
+        return (ACTIVATIONS[name],), ()
+    if name == "relax.astype" or (name == "relax.reshape" and _keeps_channels(value.ty, call.ty)):
         return (), ()
     if name not in ("relax.add", "relax.multiply"):
         return None
@@ -141,6 +134,14 @@ def _step(call: Any, value: Any) -> _Step | None:
     return None
 
 
+def _keeps_channels(before: Any, after: Any) -> bool:
+    """Whether a reshape leaves the last axis as it is, and all extents are known."""
+    known = [
+        [getattr(extent, "value", None) for extent in one.shape.values] for one in (before, after)
+    ]
+    return None not in (*known[0], *known[1]) and known[0][-1:] == known[1][-1:] != []
+
+
 def _is_by_channel(values: Any, out: Any) -> bool:
     """Whether ``values`` has one element for each channel, the last axis of ``out``."""
     if values.shape is None or values.ndim == 0:
@@ -151,7 +152,3 @@ def _is_by_channel(values: Any, out: Any) -> bool:
         return False
     known = [int(extent) for extent in extents if extent is not None]
     return known[-1] == int(channels) == math.prod(known)
-
-
-def _name(call: Any) -> str:
-    return str(getattr(call.op, "name", ""))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import relax, tirx
 from tvm.s_tir import dlight
 
 from ..errors import PipelinerError
@@ -17,10 +18,13 @@ from ..kernel.compiled import as_module, only_function
 from ..passes.software_pipeline import SoftwarePipeline
 from ..records.candidate import NOTHING_ASKED
 from ..records.recorded import recorded, with_reason
-from ..schedules.workloads.base.epilogue import READING, RESIDUAL
+from ..schedules.workloads import Gemm, Spec
 from ..targets import cuda_target
+from .attention import attentions
+from .calls import Fused
 from .constants import array_of, constant
-from .epilogues import Fused, chains
+from .epilogues import chains
+from .gating import gated_products
 from .reductions import reduce_by_thread
 from .workloads import WORKLOADS, Workload
 
@@ -30,6 +34,9 @@ IS_SCHEDULED: Final = "tirx.is_scheduled"
 _OP_PATTERN: Final = "op_pattern"
 _OPAQUE: Final = 8
 """TVM's attribute of functions that it should fuse with nothing, and its value."""
+
+_OPEN: Final = 1 << 30
+"""Stands for the rows of a product that are known at run time."""
 
 _log = logging.getLogger(__name__)
 
@@ -76,9 +83,9 @@ class _Kernels:
     def __init__(self, target: Any, db: str | Path | None) -> None:
         self._target = target
         self._db = db
-        self._made: dict[Workload, Any] = {}
+        self._made: dict[Spec, Any] = {}
 
-    def of(self, spec: Workload) -> Any | None:
+    def of(self, spec: Spec) -> Any | None:
         """The kernel of ``spec``; None: there can be none, which is logged."""
         if spec not in self._made:
             try:
@@ -99,13 +106,12 @@ class _Kernels:
             else:
                 function = self.of(spec)
                 if function is not None:
-                    where = builder.add_func(function, spec.name)
-                    return relax.call_tir(where, list(call.args), call.ty)
+                    return called(builder, function, spec, list(call.args), call.ty)
             return call.op.get_attr("FLegalize")(builder, call)
 
         return legalise
 
-    def _scheduled(self, spec: Workload) -> Any:
+    def _scheduled(self, spec: Spec) -> Any:
         """The workload's function, pipelined, and marked so that TVM leaves it alone."""
         choice = recorded(spec, self._target, NOTHING_ASKED, self._db)
         function = only_function(as_module(choice.candidate.function(spec)))
@@ -117,9 +123,14 @@ class _Kernels:
 
 
 def _taken(function: Any, kernels: _Kernels) -> dict[Any, Fused]:
-    """By the call that each takes the place of: of every chain, the longest that has a kernel."""
+    """By the call that each takes the place of: what has a kernel, of every chain the longest."""
     found: dict[Any, Fused] = {}
-    for candidates in chains(function):
+    claimed: set[Any] = set()
+    for one in (*attentions(function), *gated_products(function)):
+        if kernels.of(one.spec) is not None:
+            found[one.last] = one
+            claimed.update(one.heads)
+    for candidates in chains(function, claimed):
         taken = next((one for one in candidates if kernels.of(one.spec) is not None), None)
         if taken is not None:
             found[taken.last] = taken
@@ -128,7 +139,7 @@ def _taken(function: Any, kernels: _Kernels) -> dict[Any, Fused]:
 
 @relax.expr_functor.mutator
 class _Fuser(relax.PyExprMutator):
-    """Puts kernels in the place of chains."""
+    """Puts kernels in the place of calls."""
 
     def __init__(self, mod: Any, taken: dict[Any, Fused], kernels: _Kernels) -> None:
         super().__init__(mod)
@@ -147,19 +158,50 @@ class _Fuser(relax.PyExprMutator):
         taken = self._taken.get(call)
         if taken is None:
             return super().visit_call_(call)
-        where = self.builder_.add_func(self._kernels.of(taken.spec), taken.spec.name)
-        operands = [self.visit_expr(one) for one in taken.head.args]
-        reading = [step for step in taken.spec.epilogue if step in READING]
-        for step, one in zip(reading, taken.extras, strict=True):
-            extra = self.visit_expr(one)
-            operands.append(extra if step == RESIDUAL else self._by_channel(extra))
-        return relax.call_tir(where, operands, call.ty)
+        operands = [self.visit_expr(one) for one in taken.operands]
+        return called(self.builder_, self._kernels.of(taken.spec), taken.spec, operands, call.ty)
 
-    def _by_channel(self, values: Any) -> Any:
-        """``values`` without its leading axes of one element each."""
-        if values.ty.ndim == 1:
-            return values
-        array = array_of(values)
-        if array is not None:
-            return constant(array.reshape(-1))
-        return self.builder_.emit(relax.op.reshape(values, [values.ty.shape.values[-1]]))
+
+def called(builder: Any, kernel: Any, spec: Spec, operands: Sequence[Any], made: Any) -> Any:
+    """A call of ``kernel``, that of ``spec``, on ``operands``, for a result like ``made``.
+
+    What has other axes than the workload, which has one for all rows, is reshaped: a view.
+    """
+    shapes = _shapes(spec, made)
+    *given, out = shapes
+    read = [_shaped(builder, one, shape) for one, shape in zip(operands, given, strict=True)]
+    where = builder.add_func(kernel, spec.name)
+    if _has_shape(made, out):
+        return relax.call_tir(where, read, made)
+    found = builder.emit(relax.call_tir(where, read, relax.TensorType(out, made.dtype)))
+    return relax.op.reshape(found, made.shape)
+
+
+def _shapes(spec: Spec, made: Any) -> list[list[Any]]:
+    """Shapes of the arguments of ``spec``; rows that it leaves open are those of ``made``."""
+    if not isinstance(spec, Gemm) or spec.m is not None:
+        return [list(shape) for shape in spec.shapes()]
+    rows = made.shape.values[-2]
+    marked = spec.shapes(_OPEN)
+    return [[rows if extent == _OPEN else extent for extent in shape] for shape in marked]
+
+
+def _has_shape(tensor: Any, shape: Sequence[Any]) -> bool:
+    """Whether a tensor has that shape; symbolic extents are compared by structure."""
+    extents = tensor.shape.values
+    return len(extents) == len(shape) and all(
+        tvm_ffi.structural_equal(
+            one, tirx.const(other, "int64") if isinstance(other, int) else other
+        )
+        for one, other in zip(extents, shape)
+    )
+
+
+def _shaped(builder: Any, value: Any, shape: Sequence[Any]) -> Any:
+    """``value`` with as many elements in the axes ``shape``; itself where it has them."""
+    if _has_shape(value.ty, shape):
+        return value
+    array = array_of(value)
+    if array is not None:
+        return constant(array.reshape(shape))
+    return builder.emit(relax.op.reshape(value, shape))

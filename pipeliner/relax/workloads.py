@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
-
-from tvm import relax
 
 from ..errors import WorkloadError
 from ..schedules import Conv, Gemm, conv2d
+from .calls import extents_of, tensor_of
 
 
 def matmul_of(call: Any) -> Gemm:
-    """The product that a call of ``relax.matmul`` is; WorkloadError: it is none of ours."""
-    a, b, out = (_tensor(arg) for arg in (*call.args, call))
-    if a.ndim not in (2, 3) or b.ndim != a.ndim:
+    """The product that a call of ``relax.matmul`` is; WorkloadError: it is none of ours.
+
+    Several axes of rows are one, and so are several axes of a batch.
+    """
+    a, b, out = (tensor_of(arg) for arg in (*call.args, call))
+    if a.ndim < 2 or b.ndim not in (2, a.ndim):
         raise WorkloadError("relax.axes", a=a.ndim, b=b.ndim)
-    *batch_axes, m, k = _extents(a, open_at=a.ndim - 2)
-    *others, _, n = _extents(b)
+    *batch_axes, m, k = extents_of(a, open_at=a.ndim - 2)
+    *others, _, n = extents_of(b)
+    if b.ndim == 2 and m is not None:
+        batch_axes, m = [], math.prod([extent or 0 for extent in batch_axes]) * m
     if batch_axes != others or None in (*batch_axes, k, n):
         raise WorkloadError("relax.batches")
     if a.dtype != b.dtype:
         raise WorkloadError("relax.types", a=str(a.dtype), b=str(b.dtype))
     assert k is not None
     assert n is not None
-    batch = batch_axes[0] if batch_axes else None
+    batch = math.prod([extent or 0 for extent in batch_axes]) if batch_axes else None
     return Gemm(m, n, k, batch, dtype=str(a.dtype), layout="NN", out=str(out.dtype))
 
 
@@ -34,9 +39,9 @@ def conv2d_of(call: Any) -> Conv:
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     if layouts not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")):
         raise WorkloadError("relax.layouts", layouts=layouts)
-    x, w, out = (_tensor(arg) for arg in (*call.args, call))
-    n, height, width, c = _extents(x)
-    k, r, s, _ = _extents(w)
+    x, w, out = (tensor_of(arg) for arg in (*call.args, call))
+    n, height, width, c = extents_of(x)
+    k, r, s, _ = extents_of(w)
     extents = (n, height, width, c, k, r, s)
     if None in extents:
         raise WorkloadError("relax.extents")
@@ -61,23 +66,3 @@ WORKLOADS: Final[dict[str, Callable[[Any], Workload]]] = {
     "relax.nn.conv2d": conv2d_of,
 }
 """What makes a workload of a call, by the operator's name."""
-
-
-def _tensor(value: Any) -> Any:
-    """The type of a tensor; WorkloadError: its shape is not known."""
-    if not isinstance(value.ty, relax.TensorType) or value.ty.shape is None:
-        raise WorkloadError("relax.shape")
-    return value.ty
-
-
-def _extents(tensor: Any, open_at: int | None = None) -> list[int | None]:
-    """Extents of a tensor; None: symbolic, which only axis ``open_at`` may be."""
-    return list(_each_extent(tensor, open_at))
-
-
-def _each_extent(tensor: Any, open_at: int | None) -> Iterator[int | None]:
-    for at, extent in enumerate(tensor.shape.values):
-        value = getattr(extent, "value", None)
-        if value is None and at != open_at:
-            raise WorkloadError("relax.axis", axis=at)
-        yield None if value is None else int(value)

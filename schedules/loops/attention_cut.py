@@ -226,20 +226,20 @@ class Cut:
 
         Beyond the last row of grouped heads are those of the next, of which nothing is stored.
         """
-        lying = self.what.lying(0, self.head(x, h, i), self.query(x, h, i))
-        value = q[(b, *lying, column)]
+        place = self.what.place(0, self.head(x, h, i), self.query(x, h, i))
+        value = q[(b, *place, column)]
         row, last = self.row(x, i), self.rows
         if self.tile.grouped:
             row, last = h * self.rows + row, self.heads * self.rows
         if self.tile.grouped and self.what.queries == 1:
             ordered = self.what.lying(0, 0, 1) == (0, 1)
-            last = self.what.shapes()[0][1 if ordered else 2]
+            last = self.what.shapes()[0][1 if ordered else 2] - self.what.first[0]
         return self._or_zero(value, self._inside(row, last, self.rows % self.tile.m, column))
 
     def read_key(self, which: int, x: Any, b: Any, h: Any, key: Any, column: Any) -> Any:
         """An element of K or V (1, 2); zero beyond the last key and the last column."""
         head = h if self.tile.grouped else h // self.what.group
-        value = x[(b, *self.what.lying(which, head, key), column)]
+        value = x[(b, *self.what.place(which, head, key), column)]
         return self._or_zero(value, self._inside(key, self.what.keys, self._misses, column))
 
     def sees(self, x: Any, i: Any, key: Any) -> Any:

@@ -34,7 +34,8 @@ class Attention:
     scaled_dot_product_attention has them (``BHSD``), or tokens before heads (``BSHD``), as linear
     layers make them; ``kv_layout``: those of K and V, by default the same. ``within``: the extents
     in memory of the third axis of Q, K and V where they are the first part of a larger one: heads
-    of a product that is Q, K and V at once, tokens of a cache; 0: no larger one.
+    of a product that is Q, K and V at once, tokens of a cache; 0: no larger one. ``first``: the
+    heads of BSHD tensors with which Q, K and V begin.
     ``scaled``: what scores are multiplied by, by default ``1 / sqrt(dim)``.
     ``kv_heads``: heads of K and V where they are fewer; each belongs to ``heads // kv_heads``
     neighbouring heads of Q (grouped queries). ``causal``: query i sees keys 0 to i, as PyTorch's
@@ -55,6 +56,7 @@ class Attention:
     kv_layout: str = ""
     within: tuple[int, int, int] = (0, 0, 0)
     scaled: float | None = None
+    first: tuple[int, int, int] = (0, 0, 0)
 
     def __post_init__(self) -> None:
         """Resolve the defaults and refuse what makes no sense."""
@@ -150,6 +152,11 @@ class Attention:
         layout = self.kv_layout if which in (1, 2) else self.layout
         return (head, token) if layout == "BHSD" else (token, head)
 
+    def place(self, which: int, head: Any, token: Any) -> tuple[Any, Any]:
+        """The second and third index in memory of an element of a head's token."""
+        start = self._first(which)
+        return self.lying(which, head + start if start else head, token)
+
     def by_heads(self, which: int, x: Any) -> Any:
         """A tensor as it lies in memory as a view (batch, heads, tokens, dim), of numpy or torch.
 
@@ -157,7 +164,8 @@ class Attention:
         """
         heads, tokens = self._extents(which)
         ordered = x if self.lying(which, 0, 1) == (0, 1) else x.swapaxes(1, 2)
-        return ordered[:, :heads, :tokens]
+        start = self._first(which)
+        return ordered[:, start : start + heads, :tokens]
 
     @property
     def input_dtypes(self) -> tuple[str, ...]:
@@ -197,8 +205,8 @@ class Attention:
         group, wide = self.group, self.accumulator
 
         def score(b: Any, h: Any, i: Any, j: Any) -> Any:
-            left = q[(b, *self.lying(0, h, i), d)]
-            right = k[(b, *self.lying(1, h // group, j), d)]
+            left = q[(b, *self.place(0, h, i), d)]
+            right = k[(b, *self.place(1, h // group, j), d)]
             return te.sum(left.astype(wide) * right.astype(wide), axis=d)
 
         def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
@@ -222,7 +230,7 @@ class Attention:
         )
 
         def weighted(b: Any, h: Any, i: Any, c: Any) -> Any:
-            value = v[(b, *self.lying(2, h // group, over[2]), c)].astype(wide)
+            value = v[(b, *self.place(2, h // group, over[2]), c)].astype(wide)
             return te.sum(weights[b, h, i, over[2]] * value, axis=over[2])
 
         sums = te.compute((*rows, self.dim), weighted, name="sums")
@@ -238,6 +246,9 @@ class Attention:
         """Heads and tokens of Q, K, V or O."""
         return (self.groups, self.keys) if which in (1, 2) else (self.heads, self.queries)
 
+    def _first(self, which: int) -> int:
+        return (*self.first, 0)[which]
+
     def _in_memory(self, which: int, within: int = 0) -> tuple[int, ...]:
         """The shape of Q, K, V or O as it lies in memory, in an axis of ``within`` elements."""
         second, third = self.lying(which, *self._extents(which))
@@ -252,6 +263,10 @@ class Attention:
         least = [self._in_memory(which)[2] for which in range(3)]
         for extent, fewest in zip(self.within, least):
             check_extent("within", extent or fewest, least=fewest)
+        for which, start in enumerate(self.first):
+            most = (self.within[which] or least[which]) - least[which]
+            if not 0 <= start <= (most if self.lying(which, 0, 1) == (1, 0) else 0):
+                raise WorkloadError("attention.first", value=start, most=most)
         larger = (extent * (extent != few) for extent, few in zip(self.within, least, strict=True))
         object.__setattr__(self, "within", tuple(larger))
 
@@ -268,6 +283,7 @@ class Attention:
         """In words, how tensors lie where it is not as PyTorch has them by default."""
         orders = list(dict.fromkeys((self.layout, self.kv_layout)))
         inside = [f"in {' '.join(map(str, self.within))}"] if any(self.within) else []
+        inside += [f"from {' '.join(map(str, self.first))}"] if any(self.first) else []
         return [*(orders if orders != ["BHSD"] else []), *inside]
 
     def _weights(self, q: Any, k: Any) -> Any:

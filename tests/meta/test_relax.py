@@ -107,6 +107,8 @@ def test_what_a_call_is():
     assert matmul_of(call(matmul, (8, 16), (16, 32))) == Gemm(8, 32, 16, layout="NN")
     assert matmul_of(call(matmul, (n, 16), (16, 32))).m is None
     assert matmul_of(call(matmul, (3, 8, 16), (3, 16, 32))).batch == 3
+    assert matmul_of(call(matmul, (3, 8, 16), (16, 32))) == Gemm(24, 32, 16, layout="NN")
+    assert matmul_of(call(matmul, (3, 2, 8, 16), (3, 2, 16, 32))).batch == 6
     nhwc = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
     found = conv2d_of(
         call(conv, (1, 9, 9, 8), (16, 3, 3, 8), strides=2, padding=(0, 1, 2, 3), **nhwc)
@@ -124,9 +126,9 @@ def test_what_a_call_is():
             {"axis": 1},
         ),
         (
-            lambda n: matmul_of(call(relax.op.matmul, (2, 8, 4), (4, 8))),
+            lambda n: matmul_of(call(relax.op.matmul, (2, 8, 4), (3, 2, 4, 8))),
             "relax.axes",
-            {"a": 3, "b": 2},
+            {"a": 3, "b": 4},
         ),
         (
             lambda n: conv2d_of(call(relax.op.nn.conv2d, (1, 8, 9, 9), (4, 8, 3, 3))),

@@ -33,6 +33,10 @@ CASES = {
         Attention(2, 4, 33, 20, 16, kv_heads=2, layout="BSHD", within=(9, 3, 0), scaled=0.5),
         AttentionTile(32, 16),
     ),
+    "of-one-product": (
+        Attention(2, 4, 20, 33, 16, 2, layout="BSHD", within=(9, 9, 8), first=(0, 4, 6)),
+        AttentionTile(32, 16),
+    ),
     "of-a-cache": (
         Attention(1, 2, 20, 33, 16, layout="BSHD", kv_layout="BHSD", within=(0, 40, 64)),
         AttentionTile(16, 16),
@@ -101,9 +105,12 @@ def test_the_reference_reads_tensors_as_they_lie() -> None:
     of_cache = np.full((2, 2, 11, 3), np.nan, k.dtype)
     of_cache[:, :, :7] = k
     of_product = np.full((2, 5, 8, 3), np.nan, q.dtype)
-    of_product[:, :, :4] = q.swapaxes(1, 2)
+    of_product[:, :, 3:7] = q.swapaxes(1, 2)
     lying = Attention(
-        2, 4, 5, 7, 3, 2, True, layout="BSHD", kv_layout="BHSD", within=(8, 11, 7), scaled=3**-0.5
+        *(2, 4, 5, 7, 3, 2, True, "float16", "BSHD", "BHSD"),
+        within=(8, 11, 7),
+        first=(3, 0, 0),
+        scaled=3**-0.5,
     )
     assert lying.shapes() == ((2, 5, 8, 3), (2, 2, 11, 3), (2, 2, 7, 3), (2, 5, 4, 3))
     assert (lying.within, lying.scaled) == ((8, 11, 0), None)
@@ -218,6 +225,9 @@ def test_what_attention_is_not() -> None:
         Attention(1, 1, 16, 16, 16, kv_layout="SBHD")
     with refused("workload.extent", WorkloadError, name="within", least=16):
         Attention(1, 1, 16, 16, 16, within=(0, 15, 0))
+    for layout, first in (("BSHD", 18), ("BHSD", 1), ("BSHD", -1)):
+        with refused("attention.first", WorkloadError, value=first):
+            Attention(1, 1, 16, 16, 16, layout=layout, within=(18, 18, 18), first=(0, first, 0))
     with refused("attention.scale", WorkloadError, value=-0.5):
         Attention(1, 1, 16, 16, 16, scaled=-0.5)
     with refused("attention.dtype", WorkloadError, value="float32"):

@@ -19,6 +19,7 @@ SENTENCES: Final = {
         "cannot share {kv_heads:count head} of keys and values equally among {heads:count head} of "
         "queries"
     ),
+    "attention.first": "expected a first head of 0 to {most} of BSHD tensors, not {value}",
     "attention.scale": "expected scores to be multiplied by a positive number, not {value}",
     "scaled.dtype": "expected a block-scaled GEMM on one of {choices}, not {value!r}",
     "gated.plain": "{workload}: a gated GEMM has no epilogue and no weights of another type",

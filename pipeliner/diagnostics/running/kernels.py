@@ -35,6 +35,7 @@ SENTENCES: Final = {
     "tolerance.negative": "expected tolerances to be at least 0, not {rtol:g} and {atol:g}",
     "relax.axes": "expected two matrices or two batches, not {a} and {b} axes",
     "relax.batches": "expected batches of one size, and only the rows of A to be symbolic",
+    "relax.mask": "expected attention without a mask, or with that of earlier keys, not {mask}",
     "relax.types": "expected operands of one type, not {a} and {b}",
     "relax.layouts": "expected layouts NHWC, OHWI and NHWC, not {layouts}",
     "relax.extents": "expected all extents to be known",
