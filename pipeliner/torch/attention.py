@@ -20,9 +20,6 @@ from .problems import Strided, TorchCall
 AXES: Final = 4
 """Of each tensor: batch, heads, tokens and elements of a head."""
 
-FEWEST_QUERIES: Final = 16
-"""Fewer are left to PyTorch: a CTA for each head would walk over all keys for a handful of rows."""
-
 TOKENS_FIRST: Final = (0, 2, 1, 3)
 """The order of axes in memory of what has tokens before heads."""
 
@@ -42,8 +39,6 @@ def attended(
         raise WorkloadError("torch.extents", found=tuple(str(one.shape) for one in (q, k, v)))
     if any(0 in one.shape for one in (q, k, v)):
         raise WorkloadError("torch.empty")
-    if queries < FEWEST_QUERIES:
-        raise WorkloadError("torch.queries", found=queries, least=FEWEST_QUERIES)
     (layout, of_q), (kv_layout, of_k, of_v) = _lying("q", q), _lying("k and v", k, v)
     spec = Attention(
         batch,

@@ -85,7 +85,6 @@ def test_strides_of_one_element_say_nothing() -> None:
         (dense(*Q), dense(*K), dense(2, 4, 48, 16), "torch.extents"),
         (dense(*Q), *[dense(1, 4, 48, 32)] * 2, "torch.extents"),
         (dense(*Q), *[dense(2, 4, 0, 32)] * 2, "torch.empty"),
-        (dense(2, 8, 1, 32), dense(*K), dense(*K), "torch.queries"),
         (dense(*Q), *[dense(2, 3, 48, 32)] * 2, "attention.heads"),
         (Strided(Q, (0, 0, 32, 1), HALF), dense(*K), dense(*K), "torch.strides_of_heads"),
         (Strided(Q, (16384, 1, 256, 8), HALF), dense(*K), dense(*K), "torch.strides_of_heads"),

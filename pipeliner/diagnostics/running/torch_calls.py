@@ -19,7 +19,6 @@ SENTENCES: Final = {
     "torch.strides_of_heads": (
         "strides of {name} are {strides:list}: expected heads or tokens without gaps"
     ),
-    "torch.queries": "it has {found:count query}: kernels are built for {least} or more",
     "torch.gated": "expected two matrices of one shape and order, not {found:list}",
     "torch.gradient": "a gradient is wanted, for which PyTorch keeps what it has computed",
     "torch.channels_first": "'{name}' is not channels_last: its strides are {strides:list}",
