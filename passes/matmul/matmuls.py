@@ -158,7 +158,9 @@ def _mapped(
         for tile in operands
         if str(tile.name) in filled
     }
-    return map_mma(matmul, op, threads, by_row - boxed.keys(), rotated - by_row, boxed)
+    pairs = any(other.operand == "computed" for other in plan.matmuls)
+    plain = by_row - boxed.keys()
+    return map_mma(matmul, op, threads, plain, rotated - by_row, boxed, pairs=pairs)
 
 
 def _clashing(mapped: Sequence[Mapped]) -> list[Buffer]:

@@ -37,6 +37,7 @@ from ..fragments.fragment import Fragment, Quad, shared_by_quads
 from ..ir.nodes import Buffer, Expr, buffer, dtype_bytes, substitute
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
+from .computed_operand import computed_operand
 from .mapped_matmul import power_of_two
 
 _DTYPES: Final = {one.operand: one.name for one in operands_of("mma")}
@@ -110,6 +111,8 @@ class Warp:
         plain: frozenset[Buffer],
         rotated: frozenset[Buffer],
         boxed: Mapping[Buffer, ColumnBlocks],
+        *,
+        pairs: bool = False,
     ) -> None:
         found = _PATTERN.fullmatch(plan.instruction)
         if found is None:
@@ -132,18 +135,35 @@ class Warp:
         self.row0 = tirx.floormod(warp, plan.warps[0]) * rows
         self.col0 = tirx.floordiv(warp, plan.warps[0]) * columns
         self.rows, self.columns = Rows(), Columns(2)
-        self._choose_columns(matmul.b.buffer in plain, matmul.b.buffer in boxed)
+        if not pairs:
+            self._choose_columns(matmul.b.buffer in plain, matmul.b.buffer in boxed)
         if self.element == 1 and not matmul.a.k_major:
             self.rows = Rows(power_of_two(self.ti, 4))
         self.layouts: dict[Buffer, Swizzle | ColumnBlocks] = {
             side.buffer: ROW_MAJOR if side.buffer in plain else self._layout(side)
-            for side in (matmul.a, matmul.b)
+            for side in self.loaded
         }
-        for side in (matmul.a, matmul.b):
+        for side in self.loaded:
             if side.buffer in rotated:
                 self.layouts[side.buffer] = by_rotation(self._layout(side), _row_bytes(side))
             if side.buffer in boxed:
                 self.layouts[side.buffer] = boxed[side.buffer]
+
+    @property
+    def loaded(self) -> tuple[MatmulOperand, ...]:
+        """The operands that are loaded from shared memory: both, but for what is computed."""
+        if self.plan.operand == "computed":
+            return (self.matmul.b,)
+        return (self.matmul.a, self.matmul.b)
+
+    def computed_operand(self) -> Fragment:
+        """Return the fragment of operand A, which is computed in registers."""
+
+        def row(i: Expr, half: Expr) -> Expr:
+            return self.row0 + self.rows.of_tile(i, half, tirx.floordiv(self.lane, 4))
+
+        steps = self.plan.k_step // self.k * self.plan.steps
+        return computed_operand(self.matmul, self.ti, steps, self.threads, row)
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul

@@ -263,11 +263,9 @@ def map_simt(
             )
             for side in (thread.a, thread.b)
         )
-        ops += [
-            op_stmt(named.a, thread.load(thread.a, a, step)),
-            op_stmt(named.b, thread.load(thread.b, b, step)),
-            op_stmt(named.multiply, thread.multiply(fragment.registers, a, b)),
-        ]
+        loads = (named.a, thread.a, a), (named.b, thread.b, b)
+        ops += [op_stmt(op, thread.load(side, of, step)) for op, side, of in loads if op]
+        ops.append(op_stmt(named.multiply, thread.multiply(fragment.registers, a, b)))
         buffers += [a, b]
     return Mapped(fragment, thread.layouts, tuple(ops), tuple(buffers))
 

@@ -29,7 +29,7 @@ cores add up only one step, and threads add the result in float32 when it is com
     acc += partial                         for each 64 rows, one after the other
 
 The first operand may be in registers instead: loaded from shared memory (``wgmma_registers``), each
-step of K then a group of its own, or computed there (``wgmma_computed``).
+step of K then a group of its own, or computed there (``computed_operand``).
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ from ..ir.nodes import (
 )
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
+from .computed_operand import computed_operand, words_of
 from .descriptors import encode
 from .mapped_matmul import Mapped
-from .wgmma_computed import computed_operand, words_of
 from .wgmma_registers import Left
 
 WGMMA_CALL: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"

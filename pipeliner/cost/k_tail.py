@@ -43,4 +43,5 @@ def skipped_ops(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> frozenset[Op]:
         for plan in matmuls
         for step in k_steps(plan)[plan.steps - idle.get(plan.op, 0) :]
         for op in step
+        if op is not None
     )

@@ -285,6 +285,8 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
     """
     warps = plan.warps[0] * plan.warps[1]
     at = 0 if operand == "a" else 1
+    if at == 0 and plan.operand == "computed":
+        return Usage()
     size = element_bytes(info.a_dtype if operand == "a" else info.b_dtype)
     operands = multiplied_by(plan).operands
     if operands == "descriptor":

@@ -16,11 +16,15 @@ from ..diagnostics import Reason
 from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
 from ..plan.kinds import MatmulInstruction
+from ..plan.request import OperandAsked
 from ..values.elements import element, multiplied_as
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .warps import Mapping, asked_warps, warp_layouts, with_asked
+
+_PAIRED_BYTES: Final = 2
+"""Of values of which two share a register as two sums lie side by side in a lane."""
 
 MMA: Final = MatmulInstruction("mma", "ldmatrix", Machine.mma, skips_k_tail=True)
 
@@ -48,10 +52,12 @@ def map_mma_sync(
     warps: tuple[int, int] | None,
     threads: int | None,
     beside: int = 0,
+    operand: OperandAsked = "auto",
 ) -> Mapping | Reason:
     """The warps that read operands least often, or why none fit.
 
-    ``beside``: words of other accumulators of the CTA.
+    ``beside``: words of other accumulators of the CTA. ``operand``: where the first operand is to
+    be read from.
     """
     m, n, k = rate.shape
     best: tuple[tuple[float, ...], tuple[int, int], int] | None = None
@@ -61,7 +67,8 @@ def map_mma_sync(
         if info.m % layout[0] or info.n % layout[1] or rows % m or columns % n:
             continue
         others = beside // (math.prod(layout) * WARP)
-        registers = _mma_registers(info, rate, rows, columns, others)
+        computed = operand != "shared" and _reads_where_computed(info, layout)
+        registers = _mma_registers(info, rate, rows, columns, others, computed=computed)
         if registers > machine.max_registers_per_thread:
             continue
         count = layout[0] * layout[1]
@@ -96,8 +103,20 @@ def map_mma_sync(
         k_step=k,
         steps=info.k // k,
         reason=_reason(rate, machine, (rows, columns), registers),
+        operand="computed"
+        if operand != "shared" and _reads_where_computed(info, layout)
+        else "shared",
     )
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def _reads_where_computed(info: MatmulInfo, layout: tuple[int, int]) -> bool:
+    """Whether operand A is computed in registers, of rows that each warp has whole.
+
+    Pairs of 16-bit values are words: of sums of 16 columns those of one k-step.
+    """
+    whole = layout[1] == 1 and element_bytes(info.a_dtype) == _PAIRED_BYTES
+    return info.computed == (info.a,) and whole
 
 
 def _reason(rate: MmaRate, machine: Machine, tile: tuple[int, int], registers: int) -> Reason:
@@ -118,18 +137,21 @@ def _reason(rate: MmaRate, machine: Machine, tile: tuple[int, int], registers: i
     return Reason("mapping.no_warpgroups", why=why, arch=machine.arch)
 
 
-def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int, others: int) -> int:
+def _mma_registers(
+    info: MatmulInfo, rate: MmaRate, rows: int, columns: int, others: int, *, computed: bool
+) -> int:
     """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS.
 
-    ``others``: registers of other accumulators.
+    ``others``: registers of other accumulators. ``computed``: all of operand A is in registers.
     """
     bits = 8 * element_bytes(info.a_dtype)
     accumulator_bits = 16 if info.acc_dtype == "float16" else 32
     lanes = 32 * WARP
     accumulators = rows * columns * accumulator_bits // lanes + others
-    fragments = (rows + columns) * rate.k * bits // lanes
     buffers = 2 if _keeps_second(info.k // rate.k, accumulators) else 1
-    return accumulators + buffers * fragments + OVERHEAD_REGISTERS
+    left = rows * info.k * bits // lanes if computed else buffers * rows * rate.k * bits // lanes
+    right = buffers * columns * rate.k * bits // lanes
+    return accumulators + left + right + OVERHEAD_REGISTERS
 
 
 def _keeps_second(steps: int, sums: int) -> bool:

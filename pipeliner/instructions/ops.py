@@ -18,8 +18,8 @@ from .table import multiplied_by
 class KStep(NamedTuple):
     """The ops of one k-step of a matmul on fragments, in program order."""
 
-    a: Op
-    """It loads the fragments of operand A."""
+    a: Op | None
+    """It loads the fragments of operand A; None: they are computed."""
     b: Op
     """It loads the fragments of operand B."""
     multiply: Op
@@ -33,14 +33,14 @@ def matmul_ops(plan: MatmulPlan, *, specialised: bool) -> tuple[Op, ...]:
         return wgmma_ops(plan, specialised=specialised)
     if not by.mapped:
         return (Op(plan.op),)
-    return tuple(op for step in k_steps(plan) for op in step)
+    return tuple(op for step in k_steps(plan) for op in step if op is not None)
 
 
 def k_steps(plan: MatmulPlan) -> tuple[KStep, ...]:
     """The ops of each k-step of a matmul by mma.sync, or by multiply-adds of threads."""
     return tuple(
         KStep(
-            a=Op(plan.op, "a", k_step=step),
+            a=None if plan.operand == "computed" else Op(plan.op, "a", k_step=step),
             b=Op(plan.op, "b", k_step=step),
             multiply=Op(plan.op, "multiply", k_step=step),
         )

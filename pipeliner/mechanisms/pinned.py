@@ -34,7 +34,7 @@ def pinned_matmul(request: Request, op: str) -> Request:
         instruction=kind(plan),
         warps=plan.warps,
         thread_tile=plan.thread_tile if by.thread_tile else None,
-        operand=_asked(plan) if by.warpgroup_wide else "auto",
+        operand="auto" if by.thread_tile else _asked(plan),
         accumulate="promoted" if by.warpgroup_wide and plan.promoted else "auto",
     )
 

@@ -1,11 +1,13 @@
-"""Read the first operand of wgmma from the registers that it is computed in.
+"""Read the first operand of wgmma or mma.sync from the registers that it is computed in.
 
     P[i, j] = T.Cast("float16", S[i, j])     each thread its elements of S
     acc += P V                               wgmma acc, P_frag[4 * step ...], descriptor of V
+                                             mma acc, P_frag[4 * step ...], V_frag
 
 Of two neighbouring 8 x 8 matrices of sums a lane has what the operand's registers of one step of K
-hold (PTX ISA, register fragments of wgmma), once pairs of columns are words of 16-bit values. So
-what is computed of sums is an operand where it lies, without an exchange among lanes.
+hold (PTX ISA, register fragments of wgmma and of mma.m16n8k16), once pairs of columns are words of
+16-bit values. So what is computed of sums is an operand where it lies, without an exchange among
+lanes. ``blocks`` are of 64 rows of a warpgroup, or of 16 rows of a warp.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def computed_operand(
     threads: Threads,
     row: Callable[[Expr, Expr], Expr],
 ) -> Fragment:
-    """Return the fragment of operand A, of ``blocks`` of 64 rows and ``steps`` of K.
+    """Return the fragment of operand A, of ``blocks`` of rows and ``steps`` of K.
 
     ``row``: the tile's row that this lane has in a half of a block.
     """
@@ -66,10 +68,14 @@ def computed_operand(
     )
 
 
-def words_of(operand: Fragment, step: int, block: int) -> list[Expr]:
-    """Return the registers that wgmma reads of ``block`` at a step of K."""
+def words_of(operand: Fragment, step: int, block: Expr | int) -> list[Expr]:
+    """Return the registers that the instruction reads of ``block`` at a step of K."""
     return [
-        operand.word([i32(block), i32(half), i32(step * _MATRICES + matrix)], 0)
+        operand.word([_index(block), i32(half), i32(step * _MATRICES + matrix)], 0)
         for matrix in range(_MATRICES)
         for half in range(2)
     ]
+
+
+def _index(block: Expr | int) -> Expr:
+    return i32(block) if isinstance(block, int) else block
