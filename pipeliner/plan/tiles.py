@@ -72,10 +72,10 @@ class MatmulPlan:
     still be in flight when the next one's start. ``swap_ab``: the instruction computes the
     transposed tile, so that its M (and the four warps of a warpgroup) runs along N. ``operand``:
     where wgmma reads its first operand (A; with ``swap_ab`` B), ``computed``: from the registers
-    that it is computed in, as mma.sync does, too; the second lies in shared memory. ``transposed``: K lies
-    outermost there in the first operand, which is transposed on the way into registers.
-    ``promoted``: products that tensor cores add up by themselves before threads
-    add that sum to the accumulator; 0: all.
+    that it is computed in, by mma.sync too; the second always lies in shared memory.
+    ``transposed``: K lies outermost there in the first operand, which is transposed on the way into
+    registers. ``promoted``: products that tensor cores add up by themselves before threads add that
+    sum to the accumulator; 0: all.
     """
 
     op: str
