@@ -35,7 +35,7 @@ from .mapped_matmul import Mapped, back_and_forth
 from .mma_layout import Warp
 from .mma_operands import load_a, load_b
 
-Left: TypeAlias = Callable[[Expr, int], list[Expr]]
+LeftWords: TypeAlias = Callable[[Expr, int], list[Expr]]
 """The registers of A of an instruction tile, by its number along M, and the part of a K step."""
 
 MMA: Final = "mma.sync.aligned.m16n8k{k}.row.col.{acc}.{a}.{b}.{acc}"
@@ -82,7 +82,7 @@ def map_mma(
     return Mapped(fragment, warp.layouts, tuple(ops), tuple(buffers), computed)
 
 
-def _loaded(warp: Warp, a: Buffer) -> Left:
+def _loaded(warp: Warp, a: Buffer) -> LeftWords:
     """Return how to name the registers that A was loaded to."""
 
     def registers(row: Expr, part: int) -> list[Expr]:
@@ -92,7 +92,7 @@ def _loaded(warp: Warp, a: Buffer) -> Left:
     return registers
 
 
-def _computed(warp: Warp, computed: Fragment, step: int) -> Left:
+def _computed(warp: Warp, computed: Fragment, step: int) -> LeftWords:
     """Return how to name the registers that A is computed in, of a step of K."""
     inner = warp.plan.k_step // warp.k
 
@@ -102,7 +102,7 @@ def _computed(warp: Warp, computed: Fragment, step: int) -> Left:
     return registers
 
 
-def _multiply(warp: Warp, acc: Buffer, left: Left, b: Buffer, part: int) -> Stmt:
+def _multiply(warp: Warp, acc: Buffer, left: LeftWords, b: Buffer, part: int) -> Stmt:
     """Return the instructions of one K step: columns outer, rows back and forth.
 
     Neighbouring instructions then share B. ``left``: the registers of A.

@@ -56,8 +56,8 @@ def map_matmul(
     # fp32 keeps its precision unless somebody asks for tf32.
     exact = wanted == "auto" and info.a_dtype == "float32"
     if isinstance(rate, MmaRate) and wanted != "simt" and not exact:
-        asked = request.operand
-        mapped = map_mma_sync(info, machine, rate, warps, threads, beside, operand=asked)
+        source = request.operand
+        mapped = map_mma_sync(info, machine, rate, warps, threads, beside, operand=source)
         if isinstance(mapped, Mapping) or wanted == "mma":
             return _granted(mapped, info, wanted == "mma" or warps is not None)
         why = mapped
