@@ -282,4 +282,4 @@ def _clamp(source: list[Expr], condition: Expr, width: int) -> list[Expr]:
                 if d == len(source) - 1 and width > 1:
                     first = -tirx.floordiv(-first, width) * width
                 return [*source[:d], tirx.max(index, first), *source[d + 1 :]]
-    return [tirx.Select(condition, index, i32(0)) for index in source]
+    return [tirx.Select(condition, index, tirx.const(0, str(index.ty.dtype))) for index in source]
