@@ -173,6 +173,7 @@ def test_a_chart_is_refused_before_anything_is_measured(
 
 
 def test_matplotlib_waits_until_it_is_drawn_with() -> None:
+    pytest.importorskip("matplotlib")
     code = "import sys, pipeliner.bench; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

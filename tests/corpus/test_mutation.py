@@ -38,6 +38,12 @@ LONG = {
 }
 """Functions that take more than a few seconds."""
 
+COVERED = {
+    "softmax_gemm": "gemv_stream: rings in registers, of which 47 of its 63 mutants are; "
+    "test_every_mutant_of_the_attention_loop_dies: softmax and a product by cp.async",
+}
+"""Functions of which others have every kind of mutant, and which."""
+
 NOT_OURS = Reason("mutation.unneeded", why=Reason("mutation.not_ours"))
 PROVED = {
     # The last barrier of TVM's reduction over threads has thread 0 alone on both sides.
@@ -91,7 +97,10 @@ def given_of(case: Case) -> Iterator[list[Any]]:
         pytest.param(
             case,
             id=case.name,
-            marks=[pytest.mark.slow] if case.name in LONG else [],
+            marks=[
+                *([pytest.mark.slow] if case.name in LONG else []),
+                *([pytest.mark.deep(COVERED[case.name])] if case.name in COVERED else []),
+            ],
         )
         for case in CASES
         if isinstance(case.expect, Pipelined)

@@ -37,7 +37,9 @@ def test_what_is_refused_says_why(compiler) -> None:
     assert says("measure.not_compiled", [found.failure])
 
 
-@pytest.mark.slow
+@pytest.mark.deep(
+    "tests/bench/test_compiling.py; what goes wrong in tests/measuring/test_workers.py"
+)
 @pytest.mark.nvcc
 def test_a_dead_process_is_replaced_and_its_files_go() -> None:
     compiler = Compiler(TARGET, 1)

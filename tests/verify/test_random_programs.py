@@ -19,7 +19,7 @@ from .random_trials import KINDS, check_seed, outcome
 from .tile_programs import Epilogue, Product, Tile, TileLoop, TileProgram
 
 EXAMPLES = 30
-TILES = 8
+TILES = 5
 """Programs of tiles of each seed."""
 ODD = 10
 """Programs of each seed of which nothing is asked, and of which none may be refused."""

@@ -132,7 +132,7 @@ def test_a_computed_tile_feeds_a_product() -> None:
 def test_products_that_hold_their_accumulator_differently_are_refused() -> None:
     transposed = replace(B, name="S3", k_last=False, source_k_last=False)
     more = TileLoop("k1", (replace(A, name="S2"), transposed, Product("acc0", "S2", "S3")))
-    made = replace(program(loops=(more,)), tile=(64, 64, 64))
+    made = replace(program(loops=(more,)), tile=(16, 64, 32))
     assert run(made, instruction="mma") == "refused"
 
 
