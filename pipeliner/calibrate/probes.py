@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ..machine import Machine, MeasuredValue, MmaRate
 from ..values.elements import operand
@@ -48,15 +48,41 @@ _COPIERS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
+class Took:
+    """The least of several runs: cycles of the slowest CTA, microseconds of the kernel."""
+
+    cycles: float
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a run comes to: ``number``, in ``unit``. ``how`` it is found may name its ``us``."""
+
+    key: str
+    how: str
+    number: Callable[[Took], float]
+    unit: str = "cycles"
+    digits: int | None = 2
+
+    def value(self, took: Took) -> MeasuredValue:
+        """What it is where the run ``took`` that."""
+        found = self.number(took)
+        value = found if self.digits is None else round(found, self.digits)
+        return MeasuredValue(value, self.unit, self.how.format(us=took.us))
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeRun:
-    """A kernel to run. ``make``: its function.
+    """A kernel to run, and the ``answers`` of what it takes. ``make``: its function.
 
     Its arguments: what it reads, if anything (``chased`` words that say where the next one is, or
     ``words``, or ``rows`` of halves); a time for each of ``ctas``; elements and type of ``sink``,
     where it leaves anything. ``cold``: the L2 cache is overwritten before each run.
     """
 
-    make: Callable[[], Any]
+    make: partial[Any]
+    answers: tuple[Answer, ...]
     chased: int = 0
     words: int = 0
     rows: int = 0
@@ -66,26 +92,17 @@ class ProbeRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
-    """The least of several runs: cycles of the slowest CTA, microseconds of the kernel."""
-
-    cycles: float
-    us: float
-
-
-Values: TypeAlias = "dict[str, MeasuredValue]"
-
-
-@dataclass(frozen=True, slots=True)
 class Probe:
-    """One question, the kernels that answer it, and the numbers that their times come to.
-
-    ``name``: what is shown meanwhile. ``values``: of what the runs took, in their order.
-    """
+    """One question, and the kernels that answer it. ``name``: what is shown meanwhile."""
 
     name: str
     runs: tuple[ProbeRun, ...]
-    values: Callable[[Sequence[Took]], Values]
+
+    def values(self, took: Sequence[Took]) -> dict[str, MeasuredValue]:
+        """What the runs come to, of what they took, in their order."""
+        return {
+            one.key: one.value(time) for run, time in zip(self.runs, took) for one in run.answers
+        }
 
 
 def probes(machine: Machine) -> Iterator[Probe]:
@@ -111,107 +128,80 @@ def probes(machine: Machine) -> Iterator[Probe]:
     yield _clock(machine)
 
 
-def _cycles(value: float, how: str) -> MeasuredValue:
-    return MeasuredValue(round(value, 2), "cycles", how)
+def _each(key: str, how: str, steps: int = STEPS) -> Answer:
+    """The cycles of a step."""
+    return Answer(key, how, lambda took: took.cycles / steps)
+
+
+def _rate(key: str, how: str, amount: float, unit: str, digits: int) -> Answer:
+    """So much a cycle and SM."""
+    return Answer(key, how, lambda took: amount / took.cycles, f"{unit} a cycle and SM", digits)
 
 
 def _latency(name: str, key: str, words: int, *, cold: bool) -> Probe:
     how = f"a thread that reads {STEPS} words, each where the one before says"
-    run = ProbeRun(partial(kernels.chase, STEPS, words), chased=words, sink=(1, "int32"), cold=cold)
-    return Probe(name, (run,), lambda took: {key: _cycles(took[0].cycles / STEPS, how)})
+    make = partial(kernels.chase, STEPS, words)
+    answer = _each(key, how)
+    run = ProbeRun(make, (answer,), chased=words, sink=(1, "int32"), cold=cold)
+    return Probe(name, (run,))
 
 
 def _shared_latency() -> Probe:
-    run = ProbeRun(
-        partial(kernels.chase_shared, STEPS, SHARED_WORDS), chased=SHARED_WORDS, sink=(1, "int32")
-    )
-    how = "as memory's, in shared memory"
-    return Probe(
-        "shared memory latency",
-        (run,),
-        lambda took: {"shared_latency": _cycles(took[0].cycles / STEPS, how)},
-    )
+    make = partial(kernels.chase_shared, STEPS, SHARED_WORDS)
+    answer = _each("shared_latency", "as memory's, in shared memory")
+    run = ProbeRun(make, (answer,), chased=SHARED_WORDS, sink=(1, "int32"))
+    return Probe("shared memory latency", (run,))
 
 
 def _bandwidth(machine: Machine, name: str, words: int, *, cold: bool) -> Probe:
     """All SMs read all of it, once from memory, several times from L2."""
     ctas, chunks = 2 * machine.sms, words // (READERS * 4)
     steps = chunks // ctas if cold else FEW_STEPS
-    stride = ctas if cold else ctas + 1
-    run = ProbeRun(
-        partial(kernels.read, ctas, READERS, steps, chunks, stride),
-        words=words,
-        sink=(ctas * READERS, "int32"),
-        ctas=ctas,
-        cold=cold,
-    )
     moved = ctas * READERS * 16 * steps
-
-    def values(took: Sequence[Took]) -> Values:
-        if cold:
-            rate = moved / took[0].us * 1e6
-            how = f"{moved >> 20} MB read once by all SMs"
-            return {"dram_bytes_per_second": MeasuredValue(rate, "bytes a second", how)}
-        rate = moved / machine.sms / took[0].cycles
+    if cold:
+        how = f"{moved >> 20} MB read once by all SMs"
+        rate = Answer(
+            "dram_bytes_per_second", how, lambda took: moved / took.us * 1e6, "bytes a second", None
+        )
+    else:
         how = f"{words >> 18} MB read {moved // (4 * words)} times by all SMs"
-        return {"l2_bytes_per_cycle": MeasuredValue(round(rate, 2), "bytes a cycle and SM", how)}
-
-    return Probe(name, (run,), values)
+        rate = _rate("l2_bytes_per_cycle", how, moved / machine.sms, "bytes", 2)
+    make = partial(kernels.read, ctas, READERS, steps, chunks, ctas if cold else ctas + 1)
+    sink = (ctas * READERS, "int32")
+    return Probe(name, (ProbeRun(make, (rate,), words=words, sink=sink, ctas=ctas, cold=cold),))
 
 
 def _shared_bandwidth(name: str, *, matrices: bool) -> Probe:
-    run = ProbeRun(
-        partial(kernels.read_shared, SHARED_READERS, STEPS, matrices=matrices),
-        sink=(SHARED_READERS, "int32"),
-    )
     key = "ldmatrix_bytes_per_cycle" if matrices else "smem_bytes_per_cycle"
     how = f"{SHARED_READERS // 32} warps, 16 bytes a lane"
-
-    def values(took: Sequence[Took]) -> Values:
-        rate = SHARED_READERS * 16 * STEPS / took[0].cycles
-        return {key: MeasuredValue(round(rate, 2), "bytes a cycle and SM", how)}
-
-    return Probe(name, (run,), values)
+    rate = _rate(key, how, SHARED_READERS * 16 * STEPS, "bytes", 2)
+    make = partial(kernels.read_shared, SHARED_READERS, STEPS, matrices=matrices)
+    return Probe(name, (ProbeRun(make, (rate,), sink=(SHARED_READERS, "int32")),))
 
 
 def _barrier() -> Probe:
-    sizes = (128, 256, 512)
-    runs = tuple(ProbeRun(partial(kernels.synchronise, n, STEPS)) for n in sizes)
+    def run(threads: int, *names: str) -> ProbeRun:
+        answers = (_each(name, f"a CTA of {threads} threads") for name in names)
+        return ProbeRun(partial(kernels.synchronise, threads, STEPS), tuple(answers))
 
-    def values(took: Sequence[Took]) -> Values:
-        each = dict(zip(sizes, (one.cycles / STEPS for one in took)))
-        named = {f"barrier_{n}": _cycles(each[n], f"a CTA of {n} threads") for n in sizes}
-        return {**named, "barrier_cycles": _cycles(each[256], "a CTA of 256 threads")}
-
-    return Probe("barrier", runs, values)
+    usual = run(256, "barrier_256", "barrier_cycles")
+    return Probe("barrier", (run(128, "barrier_128"), usual, run(512, "barrier_512")))
 
 
 def _mbarrier() -> Probe:
-    run = ProbeRun(partial(kernels.hand_over, 256, STEPS))
-    how = "8 warps arrive, all of 256 threads wait"
-    return Probe(
-        "mbarrier",
-        (run,),
-        lambda took: {"mbarrier_cycles": _cycles(took[0].cycles / STEPS, how)},
-    )
+    answer = _each("mbarrier_cycles", "8 warps arrive, all of 256 threads wait")
+    return Probe("mbarrier", (ProbeRun(partial(kernels.hand_over, 256, STEPS), (answer,)),))
 
 
 def _fused() -> Probe:
+    chain = _each("fp32_latency", "one chain of multiply-adds")
+    how = "32 warps of 4 chains"
+    rate = _rate("fp32_per_cycle", how, 1024 * 4 * STEPS, "multiply-adds", 1)
     runs = (
-        ProbeRun(partial(kernels.add_up, 32, 1, STEPS), sink=(32, "float32")),
-        ProbeRun(partial(kernels.add_up, 1024, 4, STEPS), sink=(1024, "float32")),
+        ProbeRun(partial(kernels.add_up, 32, 1, STEPS), (chain,), sink=(32, "float32")),
+        ProbeRun(partial(kernels.add_up, 1024, 4, STEPS), (rate,), sink=(1024, "float32")),
     )
-
-    def values(took: Sequence[Took]) -> Values:
-        rate = 1024 * 4 * STEPS / took[1].cycles
-        return {
-            "fp32_latency": _cycles(took[0].cycles / STEPS, "one chain of multiply-adds"),
-            "fp32_per_cycle": MeasuredValue(
-                round(rate, 1), "multiply-adds a cycle and SM", "32 warps of 4 chains"
-            ),
-        }
-
-    return Probe("multiply-adds", runs, values)
+    return Probe("multiply-adds", runs)
 
 
 def _mma(rate: MmaRate) -> Probe:
@@ -219,114 +209,81 @@ def _mma(rate: MmaRate) -> Probe:
     warps, chains = 16, 4
     shape, dtype = rate.shape, rate.dtype
     result = operand(dtype).sums[0]
-    runs = (
-        ProbeRun(partial(kernels.multiply, dtype, shape, 1, 1, 1, STEPS), sink=(32, result)),
-        ProbeRun(
-            partial(kernels.multiply, dtype, shape, 1, warps, chains, FEW_STEPS),
-            sink=(warps * 32, result),
-        ),
-    )
     of_shape = "m{}n{}k{}".format(*shape)
     name = f"mma_{dtype}_{of_shape}"
     ops = 2 * shape[0] * shape[1] * shape[2] * warps * chains * FEW_STEPS
-
-    def values(took: Sequence[Took]) -> Values:
-        return {
-            f"{name}_latency": _cycles(took[0].cycles / STEPS, "a chain of one warp"),
-            f"{name}_rate": MeasuredValue(
-                round(ops / took[1].cycles, 1),
-                "operations a cycle and SM",
-                f"{warps} warps of {chains} chains",
-            ),
-        }
-
-    return Probe(f"mma.sync {of_shape} of {dtype}", runs, values)
+    chain = _each(f"{name}_latency", "a chain of one warp")
+    many = _rate(f"{name}_rate", f"{warps} warps of {chains} chains", ops, "operations", 1)
+    multiply = partial(kernels.multiply, dtype, shape, 1)
+    runs = (
+        ProbeRun(partial(multiply, 1, 1, STEPS), (chain,), sink=(32, result)),
+        ProbeRun(partial(multiply, warps, chains, FEW_STEPS), (many,), sink=(warps * 32, result)),
+    )
+    return Probe(f"mma.sync {of_shape} of {dtype}", runs)
 
 
 def _cp_async() -> Probe:
-    runs = tuple(
+    how = f"{_COPIERS} threads copy from L2 and wait"
+    runs = (
         ProbeRun(
             partial(kernels.copy_asynchronously, _COPIERS, count, FEW_STEPS, L2_WORDS),
+            (_each(f"cp_async_{count * _COPIERS * 16}", how, FEW_STEPS),),
             words=L2_WORDS,
         )
         for count in VECTORS
     )
-
-    def values(took: Sequence[Took]) -> Values:
-        sizes = [count * _COPIERS * 16 for count in VECTORS]
-        how = f"{_COPIERS} threads copy from L2 and wait"
-        return {
-            f"cp_async_{size}": _cycles(one.cycles / FEW_STEPS, how)
-            for size, one in zip(sizes, took)
-        }
-
-    return Probe("cp.async latency", runs, values)
+    return Probe("cp.async latency", tuple(runs))
 
 
 def _tma() -> Probe:
     size = L2_WORDS * 2 // kernels.BOX_COLUMNS
-    runs = tuple(
-        ProbeRun(partial(kernels.copy_boxes, rows, FEW_STEPS, size), rows=size) for rows in BOX_ROWS
+    how = "a box of {} rows of 128 bytes from L2, waited for"
+    runs = (
+        ProbeRun(
+            partial(kernels.copy_boxes, rows, FEW_STEPS, size),
+            (_each(f"tma_{rows * 128}", how.format(rows), FEW_STEPS),),
+            rows=size,
+        )
+        for rows in BOX_ROWS
     )
-
-    def values(took: Sequence[Took]) -> Values:
-        how = "a box of {} rows of 128 bytes from L2, waited for"
-        return {
-            f"tma_{rows * 128}": _cycles(one.cycles / FEW_STEPS, how.format(rows))
-            for rows, one in zip(BOX_ROWS, took)
-        }
-
-    return Probe("TMA latency", runs, values)
+    return Probe("TMA latency", tuple(runs))
 
 
 def _wgmma() -> Probe:
     """Each alone for completion; batches of two warpgroups for the rate."""
     batch = 8
-    alone = tuple(
+    multiply = kernels.multiply_by_warpgroup
+    alone = (
         ProbeRun(
-            partial(kernels.multiply_by_warpgroup, n, 1, 1, 1, FEW_STEPS),
+            partial(multiply, n, 1, 1, 1, FEW_STEPS),
+            (_each(f"wgmma_m64n{n}k16_latency", "issued and waited for", FEW_STEPS),),
             sink=(128, "float32"),
         )
         for n in WARPGROUP_COLUMNS
     )
-    both = ProbeRun(
-        partial(kernels.multiply_by_warpgroup, 256, 1, 2, batch, FEW_STEPS), sink=(256, "float32")
-    )
-
-    def values(took: Sequence[Took]) -> Values:
-        done = {
-            f"wgmma_m64n{n}k16_latency": _cycles(one.cycles / FEW_STEPS, "issued and waited for")
-            for n, one in zip(WARPGROUP_COLUMNS, took)
-        }
-        ops = 2 * 64 * 256 * 16 * 2 * batch * FEW_STEPS
-        how = f"2 warpgroups, {batch} instructions at a time"
-        rate = MeasuredValue(round(ops / took[-1].cycles, 1), "operations a cycle and SM", how)
-        return {**done, "wgmma_m64n256k16_rate": rate}
-
-    return Probe("wgmma", (*alone, both), values)
+    ops = 2 * 64 * 256 * 16 * 2 * batch * FEW_STEPS
+    how = f"2 warpgroups, {batch} instructions at a time"
+    rate = _rate("wgmma_m64n256k16_rate", how, ops, "operations", 1)
+    make = partial(multiply, 256, 1, 2, batch, FEW_STEPS)
+    return Probe("wgmma", (*alone, ProbeRun(make, (rate,), sink=(256, "float32"))))
 
 
 def _clock(machine: Machine) -> Probe:
     """Of SMs whose tensor cores, or FMA pipes, are all busy for a while."""
-    steps = 20_000
+    steps, sms = 20_000, machine.sms
+    make, sink, ctas = partial(kernels.add_up, 1024, 4, steps), 1024, 1
     if machine.wgmmas:
-        run = ProbeRun(
-            partial(kernels.multiply_by_warpgroup, 256, machine.sms, 2, 8, steps),
-            sink=(machine.sms * 256, "float32"),
-            ctas=machine.sms,
-        )
+        make = partial(kernels.multiply_by_warpgroup, 256, sms, 2, 8, steps)
+        sink, ctas = sms * 256, sms
     elif machine.mmas:
         rate = machine.mmas[0]
-        run = ProbeRun(
-            partial(kernels.multiply, rate.dtype, rate.shape, machine.sms, 16, 4, steps),
-            sink=(machine.sms * 512, "float32"),
-            ctas=machine.sms,
-        )
-    else:
-        run = ProbeRun(partial(kernels.add_up, 1024, 4, steps), sink=(1024, "float32"))
-
-    def values(took: Sequence[Took]) -> Values:
-        how = f"{took[0].us:.0f} us of arithmetic"
-        return {"clock_ghz": MeasuredValue(round(took[0].cycles / took[0].us / 1e3, 4), "GHz", how)}
-
-    return Probe("clock", (run,), values)
+        make = partial(kernels.multiply, rate.dtype, rate.shape, sms, 16, 4, steps)
+        sink, ctas = sms * 512, sms
+    ghz = Answer(
+        "clock_ghz",
+        "{us:.0f} us of arithmetic",
+        lambda took: took.cycles / took.us / 1e3,
+        "GHz",
+        4,
+    )
+    return Probe("clock", (ProbeRun(make, (ghz,), sink=(sink, "float32"), ctas=ctas),))
