@@ -6,23 +6,25 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..choice.built import AsBuilt, read_loop
 from ..choice.depth import DepthChoice, choose_depth
 from ..choice.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy
-from ..errors import PipelinerError
-from ..machine import Machine
+from ..errors import PipelinerError, WorkloadError
+from ..machine import Machine, machine_for, read_machine
 from ..plan import KernelPlan
 from ..records import OURS, Record
 from ..records.candidate import Candidate, workload_of
 from ..records.functions import is_function
-from ..records.log import AGAIN, group_of, loop_of
+from ..records.log import AGAIN, find_log, group_of, loop_of, read_any
 from ..schedules import GemmTile
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.tile_space import contraction_of, tiles_of
 from ..schedules.workloads import Spec
 from ..space.ranking import choose
+from ..targets import accelerated, cuda_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,22 @@ def cases(records: Iterable[Record], machine: Machine) -> Mapping[tuple[str, str
         if kept:
             found[group_of(spec)] = kept
     return found
+
+
+def cases_of(
+    file: str | None, target: str, machine_file: str | None = None
+) -> tuple[list[Record], Machine, Mapping[tuple[str, str], list[Case]]]:
+    """The records of a log (default: the shipped one of ``target``), its machine and its cases.
+
+    ``machine_file``: of the machine to predict by. WorkloadError: no log, or no time in it.
+    """
+    machine = machine_for(accelerated(cuda_target(target)))
+    records = read_any(find_log(file, target), machine)
+    machine = read_machine(Path(machine_file)).machine if machine_file else machine
+    timed = cases(records, machine)
+    if not timed:
+        raise WorkloadError("command.log_without_time", log=file or target)
+    return records, machine, timed
 
 
 def by_workload(records: Iterable[Record]) -> Mapping[str, list[tuple[Record, float]]]:

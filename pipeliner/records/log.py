@@ -47,6 +47,13 @@ _HEADER: Final = "workload,dtype,"
 """What the line of the columns' names begins with, in logs with fewer columns too."""
 
 
+def find_log(file: str | None, target: str) -> Path:
+    """The log that is named, or the shipped one of ``target``; WorkloadError: there is none."""
+    if not file and target not in SHIPPED:
+        raise WorkloadError("option.log", known=tuple(SHIPPED))
+    return Path(file) if file else SHIPPED[target]
+
+
 def read_log(path: Path, machine: Machine) -> list[Record]:
     """The records of a log of ``machine``, of each candidate the last.
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import WorkloadError
 from ..shared import console
 
 if TYPE_CHECKING:
@@ -47,23 +45,12 @@ def run(args: argparse.Namespace) -> int:
 def judged(args: argparse.Namespace) -> dict[str, Any]:
     """Every rule by the log that ``args`` names: what ``--json`` prints."""
     from ...logs import noise
-    from ...logs.cases import cases
+    from ...logs.cases import cases_of
     from ...logs.published import TABLES, compare
     from ...logs.regret import PARTS, parts, scores, summary
     from ...logs.rules import RULES
-    from ...machine import machine_for, read_machine
-    from ...records.log import SHIPPED, read_any
-    from ...targets import accelerated, cuda_target
 
-    if args.log is None and args.target not in SHIPPED:
-        raise WorkloadError("option.log", known=tuple(SHIPPED))
-    machine = machine_for(accelerated(cuda_target(args.target)))
-    records = read_any(Path(args.log) if args.log else SHIPPED[args.target], machine)
-    if args.machine:
-        machine = read_machine(Path(args.machine)).machine
-    timed = cases(records, machine)
-    if not timed:
-        raise WorkloadError("command.log_without_time", log=args.log or args.target)
+    records, machine, timed = cases_of(args.log, args.target, args.machine)
     part = parts(timed)
     rules: dict[str, dict[LogSplit, ScoreSummary]] = {}
     workloads: dict[str, list[tuple[Scores, LogSplit]]] = {}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
 
-from ...errors import WorkloadError
 from ..shared import console
 
 HELP: Final = "replay the tuner's order over a log of measured candidates"
@@ -50,19 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 def replayed(args: argparse.Namespace) -> dict[str, Any]:
     """What ``--json`` prints: the shares of each workload, and their geometric means."""
-    from ...logs.cases import cases
+    from ...logs.cases import cases_of
     from ...logs.regret import parts
     from ...logs.replay import TRIALS, shares
-    from ...machine import machine_for
-    from ...records.log import SHIPPED, read_any
-    from ...targets import accelerated, cuda_target
 
-    if args.log is None and args.target not in SHIPPED:
-        raise WorkloadError("option.log", known=tuple(SHIPPED))
-    machine = machine_for(accelerated(cuda_target(args.target)))
-    timed = cases(read_any(Path(args.log) if args.log else SHIPPED[args.target], machine), machine)
-    if not timed:
-        raise WorkloadError("command.log_without_time", log=args.log or args.target)
+    _, machine, timed = cases_of(args.log, args.target)
     part = parts(timed)
     workloads = [
         {

@@ -61,15 +61,13 @@ def run(args: argparse.Namespace) -> int:
     if args.log is not None and args.db is not None:
         raise WorkloadError("option.log_db")
     with console.progress("making the page"):
-        from ...records.log import SHIPPED, is_store
+        from ...records.log import find_log, is_store
         from ...report import report
 
         target = args.target or TARGET
         source = args.db or knobs.records() or DB
         if args.log is not None:
-            if not args.log and target not in SHIPPED:
-                raise WorkloadError("option.log", known=tuple(SHIPPED))
-            source = args.log or SHIPPED[target]
+            source = find_log(args.log, target)
         written = report(
             source,
             args.output,
