@@ -38,8 +38,9 @@ from ..ir.nodes import (
     uses,
     vectorized,
 )
-from ..ir.patterns import Nest, strip_cast
+from ..ir.patterns import Nest
 from ..threads.spread import is_contiguous, unproven_all
+from ..threads.wide_vectors import in_words, is_too_wide
 from . import quads
 from .combined import Combined
 from .fragment import ElementIndex, Fragment, Quad, unrolled_over
@@ -261,46 +262,14 @@ def _widest(
 def _stored(store: Any, vector: _Vector) -> Stmt:
     """Return ``store``, of one element of a run, for every vector of the run."""
     lane, base = vector.lane, vector.base
-    if _is_too_wide(store, vector.width):
-        moved = _in_words(store, vector)
+    if is_too_wide(store, vector.width):
+        moved = in_words(lambda v: at_lane(store, lane, v), vector.width)
     else:
         moved = vectorized("v", vector.width, lambda v: at_lane(store, lane, v))
     body = moved if vector.guard is None else tirx.IfThenElse(vector.guard, moved, None)
     if vector.rounds == 1:
         return substitute(body, {base: i32(0)})
     return unrolled("u", vector.rounds, lambda u: substitute(body, {base: u}))
-
-
-def _is_too_wide(store: Any, width: int) -> bool:
-    """Whether a vector is computed in a type of which ``width`` exceed the widest access.
-
-    TVM represents eight floats as ``ulonglong4`` and loads, adds and converts them, but prints a
-    constant beside them as a constructor that CUDA does not have.
-    """
-    value = store.value
-    wide = isinstance(value, tirx.Cast) and not isinstance(strip_cast(value), TensorLoad)
-    return wide and width * dtype_bytes(str(value.value.ty.dtype)) > VECTOR_BYTES
-
-
-def _in_words(store: Any, vector: _Vector) -> Stmt:
-    """Return one vector of ``store``, computed in vectors of the wider type, converted at once."""
-    lane, wide = vector.lane, store.value.value
-    kind = str(wide.ty.dtype)
-    each = VECTOR_BYTES // dtype_bytes(kind)
-    row = buffer([vector.width], kind, "row", "local")
-
-    def word(q: Expr) -> Stmt:
-        def one(v: Expr) -> Stmt:
-            return tirx.BufferStore(row, at_lane(wide, lane, q * each + v), [q * each + v])
-
-        return vectorized("v", each, one)
-
-    def converted(v: Expr) -> Stmt:
-        value = tirx.Cast(str(store.buffer.dtype), tirx.BufferLoad(row, [v]))
-        return tirx.BufferStore(store.buffer, value, at_lane(list(store.indices), lane, v))
-
-    computed = unrolled("q", vector.width // each, word)
-    return block("row", seq(computed, vectorized("v", vector.width, converted)), [row])
 
 
 def _guard(parts: Sequence[Expr], lane: Var, analyzer: Any) -> Expr | None:

@@ -49,6 +49,7 @@ from ..ir.nodes import (
     walk,
 )
 from ..ir.patterns import Nest, is_call
+from .wide_vectors import in_words, is_too_wide
 
 UNROLL_LIMIT: Final = 64
 """Most iterations per thread for which the loop is unrolled: registers and code bound it."""
@@ -110,7 +111,12 @@ def spread(
 
         inside = unproven_all(substitute(inner, start), analyzer)
         sums = _Sums.of(one(i32(0)), again) if in_register and width == 1 else None
-        moved = vectorized("v", width, one) if sums is None else sums.step
+        if sums is not None:
+            moved = sums.step
+        elif is_too_wide(nest.store, width) and _has_constants(nest.store.value):
+            moved = in_words(one, width)
+        else:
+            moved = vectorized("v", width, one)
         moved = _under(moved, inside)
         for var in reversed(again):
             moved = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, moved)
@@ -120,6 +126,11 @@ def spread(
     if rounds == 1:
         return body(i32(0))
     return unrolled("it", rounds, body) if rounds <= UNROLL_LIMIT else loop("it", rounds, body)
+
+
+def _has_constants(value: Expr) -> bool:
+    """Whether ``value`` has constants, or functions such as sigmoid, which TVM writes by some."""
+    return has(value, tirx.FloatImm) or has(value, Call)
 
 
 @dataclass(frozen=True)

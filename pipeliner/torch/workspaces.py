@@ -20,7 +20,7 @@ from tvm import tirx
 
 from ..kernel.compiled import Kernel, as_module
 from ..passes.ir.kernels import with_block
-from ..passes.ir.nodes import SBlockRealize, const_int
+from ..passes.ir.nodes import SBlockRealize, const_int, seq, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,10 @@ def with_workspaces(kernel: Kernel) -> Kernel:
     found = _allocated(function)
     if not found:
         return kernel
-    kept = [buf for buf in function.body.block.alloc_buffers if str(buf.scope()) != "global"]
-    body = with_block(function.body, allocs=kept)
+    block = function.body.block
+    kept = [buf for buf in block.alloc_buffers if str(buf.scope()) != "global"]
+    stmts = [stmt for stmt in statements(block.body) if not isinstance(stmt, tirx.AllocBuffer)]
+    body = with_block(function.body, body=seq(*stmts), allocs=kept)
     made = tirx.PrimFunc([*function.params, *found], body, function.ret_type, function.attrs)
     return Kernel(as_module(made), kernel.target, kernel.pipeline, kernel.config, kernel.original)
 
@@ -64,4 +66,6 @@ def workspaces_of_text(text: str) -> tuple[Workspace, ...]:
 def _allocated(function: Any) -> list[Any]:
     if not isinstance(function.body, SBlockRealize):
         return []
-    return [buf for buf in function.body.block.alloc_buffers if str(buf.scope()) == "global"]
+    block = function.body.block
+    by_stmts = [one.buffer for one in statements(block.body) if isinstance(one, tirx.AllocBuffer)]
+    return [buf for buf in (*block.alloc_buffers, *by_stmts) if str(buf.scope()) == "global"]

@@ -11,7 +11,14 @@ import pytest
 
 from pipeliner.kernel.building import build_with
 from pipeliner.plan.request import Request
-from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.schedules import (
+    Attention,
+    AttentionTile,
+    Gemm,
+    GemmTile,
+    schedule_attention,
+    schedule_gemm,
+)
 from pipeliner.targets import cuda_target
 from pipeliner.torch import libraries, said
 from pipeliner.torch.workspaces import (
@@ -52,6 +59,20 @@ def test_partial_sums_are_an_argument() -> None:
     run = given.emulate(a, b, c, np.zeros((2, 32, 64), np.float32))
     assert not run.hazards
     assert np.array_equal(run.outputs["C"], whole.emulate(a, b, c).outputs["C"])
+
+
+def test_what_splits_of_keys_have_is_an_argument() -> None:
+    attention = Attention(1, 2, 1, 128, 16)
+    tiled = schedule_attention(attention, AttentionTile(16, 32, splits=2))
+    whole = build_with(tiled, cuda_target("a100"), Request())
+    given = with_workspaces(whole)
+    found = workspaces_of(given.function, 4)
+    assert [one.shape for one in found] == [(2, 2, 16), (2, 2), (2, 2)]
+    inputs = attention.inputs()
+    out = np.zeros(attention.shapes()[-1], np.float16)
+    run = given.emulate(*inputs, out, *(np.zeros(one.shape, np.float32) for one in found))
+    assert not run.hazards
+    assert np.array_equal(run.outputs["Out"], whole.emulate(*inputs, out).outputs["Out"])
 
 
 def test_a_kernel_without_any_is_itself() -> None:
