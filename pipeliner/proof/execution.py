@@ -79,7 +79,6 @@ class Execution:
         self.subject = subject
         self.instances: dict[Head, Instance] = {}
         self.hazards = HazardLog()
-        self.flows: set[tuple[Any, Any]] = set()
         self._decide, self._go_on = decide, go_on
         self._families = {
             number: (at, family)
@@ -105,12 +104,13 @@ class Execution:
             size=len(subject.blocks),
             threads=subject.threads,
             proxies=kernel.proxies,
-            timing="late",
+            timing="early",
             rng=rng,
             grid=grid,
             blocks=[block for _, block in subject.blocks],
         )
         cluster.matrix_units.computes = False
+        cluster.moves_data = False
         programs: list[tuple[Cta, Any, Program]] = []
         for place, block in subject.blocks:
             cta = Cta(
@@ -125,7 +125,6 @@ class Execution:
                 dependent=launch.dependent,
                 buffer_at=lambda offset: _buffer_at(kernel, offset),
             )
-            cta.shadow.watch = self._read
             size = WARP if kernel.by_warp else subject.threads
             for first in range(0, subject.threads, size):
                 count = min(size, subject.threads - first)
@@ -166,7 +165,7 @@ class Execution:
 
     def trips(
         self, number: int, low: int, high: int, step: int, around: tuple[int, ...]
-    ) -> Iterator[int] | range:
+    ) -> Iterator[int | None] | range:
         """Iterations of a loop: its own, or as decided."""
         self._go_on()
         if number not in self._families:
@@ -174,17 +173,23 @@ class Execution:
         at, family = self._families[number]
         return self._decided((at, around), family, low, step)
 
-    def _decided(self, key: Head, family: Family, low: int, step: int) -> Iterator[int]:
+    def _decided(self, key: Head, family: Family, low: int, step: int) -> Iterator[int | None]:
         instance = self.instances.setdefault(key, Instance(family))
         at = 0
         if family.fixed is not None:
             instance.count, instance.closed = family.fixed, True
         while True:
-            if at == instance.count and not instance.closed:
-                if at < family.least or self._decide(self, key, at):
+            while at == instance.count and not instance.closed:
+                if at < family.least:
                     instance.count += 1
+                elif not self._scheduler.is_quiet:
+                    yield None
                 else:
-                    instance.closed = True
+                    self._scheduler.is_quiet = False
+                    if self._decide(self, key, at):
+                        instance.count += 1
+                    else:
+                        instance.closed = True
             if at >= instance.count:
                 return
             yield low + at * step
@@ -262,16 +267,11 @@ class Execution:
                 return (behind, family.phase(value)) if behind < _LONG_AGO else _LONG_AGO
         return value
 
-    # What reads find
-
-    def _read(self, sites: Any) -> None:
-        reader = self._cluster.log[-1]
-        for site in np.unique(sites):
-            self.flows.add((reader, self._cluster.log[int(site)]))
-
 
 class _Group(ThreadGroup):
     """A thread group whose open loops a machine decides."""
+
+    shares = True
 
     def __init__(self, cta: Cta, dims: Block, first: int, count: int, machine: Execution) -> None:
         super().__init__(cta, dims, first, count)

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 
-from ..emulator.translate.calls import blocks
-from ..emulator.translate.operation import op_name
+from ..emulator.translate.control_flow import may_wait
 from ..passes.ir.kernels import bodies
 from ..passes.ir.nodes import const_int, variables
 from .deciding import Deciding
@@ -149,7 +148,7 @@ def _candidates(func: Any) -> list[_Loop]:
         nonlocal count
         count += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
         if isinstance(stmt, tirx.For):
-            if _waits(stmt):
+            if may_wait(stmt):
                 found.append(_Loop(stmt, count, around))
             around = (*around, str(stmt.loop_var.name))
         for part in bodies(stmt):
@@ -157,10 +156,3 @@ def _candidates(func: Any) -> list[_Loop]:
 
     visit(func.body, ())
     return found
-
-
-def _waits(loop: Any) -> bool:
-    """Whether threads wait for each other, or for copies, in a loop."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(loop.body, (ir.Call, found.append))
-    return any(blocks(call) or "wait" in op_name(call) for call in found)

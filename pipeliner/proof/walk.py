@@ -11,11 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from ..diagnostics import Reason
 from ..emulator import Hazard
 from ..errors import EmulatorError
+from .branching import Attempt, begin
 from .execution import Abandoned, Execution, Head, Launched
 
 State = bytes
@@ -60,8 +61,7 @@ class Walk:
     """What was found of one kernel in so many ``seconds`` at most.
 
     ``judged``: which hazards count. ``steps``: for a state and a way (one more iteration?), the
-    state that follows. ``runs``: executions. ``longest``: most decisions of one. ``flows``: what
-    statements read, and which wrote it.
+    state that follows. ``runs``: executions. ``longest``: most decisions of one.
     """
 
     subject: Launched
@@ -73,7 +73,6 @@ class Walk:
     longest: int = 0
     refuted: Refuted | None = None
     out_of_time: bool = False
-    flows: set[tuple[Any, Any]] = field(default_factory=set)
 
     @property
     def is_complete(self) -> bool:
@@ -100,12 +99,16 @@ class Walk:
         machine = Execution(self.subject, path.decide, path.go_on)
         try:
             machine.run()
+            if path.attempt is not None:
+                path.attempt.answer(not any(map(self.judged, machine.found)))
             path.arrive(END)
         except Abandoned:
             pass
+        finally:
+            if path.attempt is not None:
+                path.attempt.answer(False)
         self.runs += 1
         self.longest = max(self.longest, path.length)
-        self.flows |= machine.flows
         wrong = [hazard for hazard in machine.found if self.judged(hazard)]
         if wrong:
             trips = tuple(
@@ -141,22 +144,42 @@ class _Path:
         self.length = 0
         self._planned: deque[bool] = deque()
         self._last: tuple[State, bool] | None = None
-        self._is_new = False  # whether it has taken a way that no other run did
+        self._unchecked = 0  # known steps that are still to be checked, as the run came otherwise
+        self.attempt: Attempt | None = None  # of one way alone, in a process of its own
 
     def decide(self, machine: Execution, key: Head, iteration: int) -> bool:
         """Return whether there is one more iteration."""
         walk = self._walk
+        if self.attempt is not None:
+            raise Abandoned  # it does not end there
         state = self._arrived(machine, key, iteration)
         self.go_on()
         if any(map(walk.judged, machine.found)):
             raise Abandoned
         self.length += 1
+        if not key[1] and (state, False) not in walk.steps and not self._ends_well(state):
+            self._planned.clear()
+            self._last = state, False
+            return False
         if not self._planned:
             self._planned.extend(walk.untaken(state))
         if not self._planned:
             raise Abandoned
         self._last = state, self._planned.popleft()
         return self._last[1]
+
+    def _ends_well(self, state: State) -> bool:
+        """Try in another process whether the kernel ends well without one more iteration.
+
+        If so, the step is noted; if not, that way is for this run. In that process it is, too.
+        """
+        self.attempt = begin(self._end)
+        if self.attempt is None or self.attempt.is_own:
+            return False
+        succeeded, self.attempt = self.attempt.succeeded(), None
+        if succeeded:
+            self._walk.steps[state, False] = END
+        return succeeded
 
     def go_on(self) -> None:
         """End the run where the time is spent."""
@@ -167,13 +190,16 @@ class _Path:
     def _arrived(self, machine: Execution, key: Head, iteration: int) -> State:
         """The state at a head: as known, as long as the run repeats another one.
 
-        Behind the first way that is new what is known is checked: the run came there otherwise.
+        Behind each way that is new a step that is known is checked: the run came there otherwise.
         """
         walk = self._walk
         known = walk.root if self._last is None else walk.steps.get(self._last)
-        if known is not None and not self._is_new:
-            return known
-        self._is_new = True
+        if known is not None:
+            self._unchecked -= 1
+            if self._unchecked < 0:
+                return known
+        else:
+            self._unchecked = 1
         state = machine.digest(key, iteration)
         self.arrive(state)
         return state

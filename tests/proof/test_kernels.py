@@ -34,6 +34,17 @@ def test_a_specialised_kernel_is_right_for_every_trip_count(kernel: Any) -> None
     assert kernel.proof is kernel.proof
 
 
+@pytest.mark.deep("a ring that tiles share, in test_rings")
+def test_a_persistent_kernel_is_right_for_every_number_of_tiles() -> None:
+    """Consumers write a tile while the producer copies for the next one."""
+    tile = GemmTile(64, 16, 64, persistent=132)
+    schedule = schedule_gemm(Gemm(m=64 * 300, n=16, k=256), tile)
+    options = {"instruction": "wgmma", "roles": 1, "mechanism": "tma"}
+    (found,) = pipeliner.build(schedule, "h100", depth=2, **options).proof.kernels
+    assert found.ok
+    assert [(loop.least, loop.only) for loop in found.loops] == [(0, ""), (1, "")]
+
+
 def test_mbarriers_and_groups_of_it_are_needed(kernel: Any) -> None:
     """Each wait, arrival and fence weakened: an execution that meets a hazard is found."""
     left: list[Mutant] = []

@@ -46,6 +46,7 @@ class Clocks:
         self._state[:, :, self.never] = -1
         self._keep_own_past(np.arange(threads))
         self.floor = np.zeros(threads, np.int32)  # min over knows[t, :threads]
+        self._lives = np.ones(threads, np.bool_)  # whether a thread may go on
         self.lowest = 0  # min of these: what every thread knows of every other one
 
     def _set_state(self, state: Array) -> None:
@@ -68,14 +69,28 @@ class Clocks:
     def _keep_own_past(self, tids: Array) -> None:
         self.knows[tids, tids] = _SELF
 
-    @property
-    def planes(self) -> Array:
-        """What each thread knows, and what is fenced for it: (threads, planes, agents)."""
-        return self._state[:, : self.plane + 1, : self._used]
+    def end(self, tids: Array) -> None:
+        """Note that threads make no more accesses."""
+        self._lives[tids] = False
+
+    def planes(self, *, but_self: bool) -> Array:
+        """What each thread knows, and what is fenced for it: (threads, planes, agents).
+
+        Only of threads that may go on; then once what those that may not know together.
+        ``but_self``: of itself each knows nothing: rows of threads that go together are one.
+        """
+        whole = self._state[:, : self.plane + 1, : self._used].copy()
+        if but_self:
+            tids = np.arange(self.threads)
+            whole[tids, 0, tids] = 0
+        if self._lives.all():
+            return whole
+        return np.concatenate([whole[self._lives], whole[~self._lives].max(axis=0)[None]])
 
     def covered(self) -> Array:
-        """By agent, the last event that every thread knows, fenced where that matters."""
-        least: Array = self.planes.min(axis=(0, 1))
+        """By agent, the last event that every thread that may go on knows, fenced if need be."""
+        whole = self._state[:, : self.plane + 1, : self._used]
+        least: Array = whole[self._lives].min(axis=(0, 1), initial=_SELF)
         return least
 
     def engine(self) -> int:

@@ -59,13 +59,22 @@ class Spin:
 
 
 @dataclass(frozen=True)
+class AtHead:
+    """The head of a loop whose next iteration a proof decides, when nothing else can move."""
+
+
+@dataclass(frozen=True)
 class Fork:
-    """Yielded where a branch divides a thread group; resumed when each branch has ended."""
+    """Yielded where a branch divides a thread group; resumed when each branch has ended.
+
+    ``ended``: the threads that run no branch, where nothing follows.
+    """
 
     branches: tuple[Generator[Any, Any, None], ...]
+    ended: Array | None = None
 
 
-Program = Generator[Barrier | Wait | Spin | Fork | None, Any, None]
+Program = Generator[Barrier | Wait | Spin | Fork | AtHead | None, Any, None]
 """What the generated code of a thread group is; one that yields None may be preempted there."""
 
 Waiting = Generator[Wait, bool, bool]

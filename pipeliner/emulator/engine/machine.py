@@ -91,6 +91,7 @@ class Cluster:
         self.clocks = Clocks(size * threads, proxies=proxies, mixed=mixed)
         self.scoped = Scoped(self.clocks, self.grid, cluster=self.index, threads=threads)
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
+        self.moves_data = True
         self.changes = 0  # counts what may let a waiting thread go on
         self.ctas: list[Cta] = []
         # Of each wait for the preceding kernel: a thread and the event, in order.

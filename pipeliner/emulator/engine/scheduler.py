@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...diagnostics import Reason
-from ..base.requests import Barrier, Fork, Program, Spin, Wait
+from ..base.requests import AtHead, Barrier, Fork, Program, Spin, Wait
 from ..memory.snapshot import Snapshot
 from ..units.fragments import WARP
 from .machine import Cluster, Cta
@@ -97,6 +97,8 @@ class Scheduler:
         self._spinning: list[tuple[_Task, Spin]] = []
         self._gathered: dict[tuple[int, int], _Gathering] = {}
         self._blocked: list[tuple[_Task, Wait]] = []
+        self._stopped: list[_Task] = []
+        self.is_quiet = False  # whether one that was stopped may decide: nothing else can move
         self.running: _Task | None = None
         self._seen_changes = 0
         self._rounds = 0
@@ -105,7 +107,7 @@ class Scheduler:
         """Run as far as this cluster can on its own; whether the end was reached."""
         self._rounds = 0
         self._wake()
-        while self._ready or self._unblock() or self._come_round():
+        while self._ready or self._unblock() or self._come_round() or self._let_go():
             self._advance(self._ready.pop(self._pick()))
             if self._cluster.changes != self._seen_changes:
                 self._wake()
@@ -113,14 +115,15 @@ class Scheduler:
 
     @property
     def standing(self) -> list[tuple[str, _Task]]:
-        """The tasks that have not ended, in the order in which they go on, and how each stands."""
+        """The tasks that have not ended, and how each stands; by their numbers."""
         found = [("running", self.running)] if self.running else []
         found += [("ready", task) for task in self._ready]
+        found += [("stopped", task) for task in self._stopped]
         found += [("blocked", task) for task, _ in self._blocked]
         found += [("spinning", task) for task, _ in self._spinning]
         for (rank, number), gathering in self._gathered.items():
             found += [(f"at {number} of {rank}", one.task) for one in gathering.arrivals]
-        return found
+        return sorted(found, key=lambda one: one[1].number)
 
     def snapshot(self, into: Snapshot) -> None:
         """Add where each task stands, and what those at barriers who do not wait made known."""
@@ -159,11 +162,15 @@ class Scheduler:
             self._ready.append(task)
         elif isinstance(request, Fork):
             task.pending = len(request.branches)
+            if request.ended is not None:
+                self._cluster.clocks.end(request.ended)
             self._ready.extend(
                 _Task(p, task.cta, task.number, task.tids, task) for p in request.branches
             )
         elif isinstance(request, Barrier):
             self._arrive(task, request)
+        elif isinstance(request, AtHead):
+            self._stopped.append(task)
         elif isinstance(request, Spin):
             self._spinning.append((task, request))
         else:
@@ -173,6 +180,7 @@ class Scheduler:
     def _end(self, task: _Task) -> None:
         parent = task.parent
         if parent is None:
+            self._cluster.clocks.end(task.tids)
             self._cluster.barrier.exit(task.tids)
             return
         parent.pending -= 1
@@ -230,6 +238,12 @@ class Scheduler:
                 self._ready.append(task)
         self._spinning = left
         return bool(self._ready)
+
+    def _let_go(self) -> bool:
+        """Let those go on that were stopped, the first of which decides: nothing else can move."""
+        self._ready, self._stopped = self._stopped, []
+        self.is_quiet = bool(self._ready)
+        return self.is_quiet
 
     # Barriers of a CTA
 

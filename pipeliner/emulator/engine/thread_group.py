@@ -86,6 +86,12 @@ class ThreadGroup:
     def active(self, mask: Mask) -> Array:
         return self.tids if mask is None else self.tids[mask]
 
+    def others(self, mask: Mask, *branches: Any) -> Array:
+        """Return the threads of ``mask`` that are in none of its ``branches``."""
+        inside = [self.active(branch) for branch in branches if branch is not NOBODY]
+        found: Array = np.setdiff1d(self.active(mask), np.concatenate(inside))
+        return found
+
     def full(self, value: Any, dtype: np.dtype[Any]) -> Array:
         """Return a uniform scalar as a row for each thread."""
         return np.full(self.n, value, dtype)
@@ -217,6 +223,9 @@ class ThreadGroup:
             if view.name in deciding:
                 into.plain(view.name, view.data)
             if not view.is_marked:
+                continue
+            if not view.marks("used").any():
+                into.plain(view.marks("touched") > fenced)
                 continue
             used = np.where(view.marks("used") > self.waited[:, None], view.marks("used"), 0)
             later = np.zeros(used.shape, np.int32)

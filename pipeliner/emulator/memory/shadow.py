@@ -36,7 +36,7 @@ import numpy as np
 
 from ..base.clocks import Clocks
 from ..base.report import HazardKind
-from .snapshot import Snapshot
+from .snapshot import Snapshot, first_of_runs
 
 Array = np.ndarray[Any, Any]
 Report = Callable[[HazardKind, int, int, int, int], None]
@@ -60,7 +60,6 @@ class Shadow:
         self.last_seen = np.zeros(granules, np.int32)
         self.engine_seen: dict[int, Array] = {}
         self.guarded: Array | None = None  # granules that hold a live mbarrier
-        self.watch: Callable[[Array], None] | None = None  # told the sites of what is read
 
     # Threads
 
@@ -68,8 +67,6 @@ class Shadow:
         """Judge a read by ``tids`` (a,) of ``granules``, shaped (), (a,), (a, k) or (1, k)."""
         who = tids if granules.ndim < 2 else tids[:, None]
         wrote = self.wrote[granules]
-        if self.watch is not None:
-            self.watch(self.site[granules])
         if not self._is_known(wrote):
             bad = wrote > self.clocks.knows[who, self.writer[granules]]
             if bad.any():
@@ -181,8 +178,6 @@ class Shadow:
         """Judge a read by an engine from ``now`` on; ``clock``: what is ordered before it."""
         writer, wrote = self.writer[granules], self.wrote[granules]
         thread = int(tids[0])
-        if self.watch is not None:
-            self.watch(self.site[granules])
         bad = wrote > clock[0, writer]
         if bad.any():
             self._blame_read(thread, int(granules[bad][0]))
@@ -234,12 +229,16 @@ class Shadow:
         """Add who wrote and who read what is not known to all, and which statement wrote it."""
         live = into.is_live(self.writer, self.wrote)
         into.judge(self.writer, self.wrote)
-        into.plain(live & self.atomic, into.statements(self.site))
-        into.plain(None if self.guarded is None else self.guarded)
+        flying = np.flatnonzero((self.wrote == IN_FLIGHT) & (self.writer != self.clocks.never))
+        into.plain(flying, into.statements(self.site[flying]))
+        into.plain(np.flatnonzero(live & self.atomic))
+        into.plain(None if self.guarded is None else np.flatnonzero(self.guarded))
         oldest = int(into.floor[: self.clocks.threads].min())
         read = np.flatnonzero(self.last_seen > oldest)
-        into.plain(read)
-        into.judge(np.arange(self.clocks.threads), self.seen[read])
+        seen = self.seen[read]
+        first = first_of_runs(seen)
+        into.plain(read, first)
+        into.judge(np.arange(self.clocks.threads), seen[first])
         for engine, seen in sorted(self.engine_seen.items()):
             into.plain(engine)
             into.judge(engine, seen)

@@ -45,17 +45,18 @@ class Snapshot:
         """Add values as they are."""
         for value in values:
             if isinstance(value, np.ndarray):
-                self._hash.update(repr((value.shape, str(value.dtype))).encode())
-                self._hash.update(np.ascontiguousarray(value).tobytes())
+                self._hash.update(repr((value.shape, value.dtype.char)).encode())
+                self._hash.update(value.tobytes())
             else:
                 self._hash.update(repr(value).encode())
 
     def judge(self, agents: Any, events: Any) -> None:
         """Add events of accesses, which are compared with what clocks have for their agents."""
-        agents, events = np.broadcast_arrays(agents, events)
-        agents, events = agents.reshape(-1), events.reshape(-1)
-        keys = (agents.astype(np.int64) << _SHIFT) + events
-        self._judged.append(np.where(events > self.floor[agents], keys, 0))
+        agents, events = np.asarray(agents, np.int64), np.asarray(events, np.int64)
+        keys = np.where(events > self.floor[agents], (agents << _SHIFT) + events, 0).reshape(-1)
+        first = first_of_runs(keys)
+        self.plain(len(keys), first)
+        self._judged.append(keys[first])
 
     def is_live(self, agents: Any, events: Any) -> Array:
         """Which events some clock does not cover."""
@@ -92,8 +93,21 @@ class Snapshot:
         columns = np.unique(agents[1:])
         self.plain(agents)
         first = np.searchsorted(agents, columns).astype(np.int32)
-        for clock in (self._clocks.planes, *self._acquired):
+        for clock in (self._clocks.planes(but_self=True), *self._acquired):
             part = clock[:, :, columns]
-            keys = (columns.astype(np.int64) << _SHIFT) + np.maximum(part, 0)
+            different = first_of_runs(part.reshape(len(part), -1))
+            self.plain(different)
+            keys = (columns.astype(np.int64) << _SHIFT) + np.maximum(part[different], 0)
             self.plain(np.searchsorted(known, keys, side="right").astype(np.int32) - first)
         return self._hash.digest()
+
+
+def first_of_runs(rows: Array) -> Array:
+    """The first row of each run of equal ones."""
+    changes = rows[1:] != rows[:-1]
+    if changes.ndim > 1:
+        changes = changes.any(axis=1)
+    starts: Array = np.concatenate(
+        [np.zeros(min(1, len(rows)), np.int64), np.flatnonzero(changes) + 1]
+    )
+    return starts

@@ -25,6 +25,9 @@ Mask = Array | None
 class ClusterState(Protocol):
     """Of a cluster of CTAs."""
 
+    moves_data: bool
+    """Whether bytes are moved; if not, every copy between memories is of its whole box."""
+
     changes: int
     """Counts what may let a waiting thread go on."""
 

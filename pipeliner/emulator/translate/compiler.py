@@ -21,7 +21,7 @@ from ...values.op import Op
 from ...values.origin import ORIGIN_ATTR, Origin
 from ..base import arith, mathfn
 from ..base.dtypes import numpy_dtype, split_lanes
-from ..base.requests import Fork
+from ..base.requests import AtHead, Fork
 from ..engine import grid_barrier
 from ..engine.machine import SiteInfo
 from ..engine.thread_group import NOBODY, narrow
@@ -103,6 +103,7 @@ class _Compiler(ControlFlow):
             narrow=narrow,
             NOBODY=NOBODY,
             Fork=Fork,
+            AtHead=AtHead,
             arith=arith,
             atomics=atomics,
             mathfn=mathfn,
@@ -227,8 +228,11 @@ class _Compiler(ControlFlow):
             for part in parts:
                 product = ptx.product(self, part.value) if multiplies else None
                 run.take(product)
-                if product is None:
+                if product is None and part.same_as(stmt.seq[-1]):
                     self.statement(part)
+                elif product is None:
+                    with self.followed():
+                        self.statement(part)
                 else:
                     self.number += 1
                     self.step(part)
@@ -247,7 +251,8 @@ class _Compiler(ControlFlow):
         if key == "thread_extent":
             self._thread_axis(stmt)
         elif key == "async_commit_queue_scope":
-            self.statement(stmt.body)
+            with self.followed():
+                self.statement(stmt.body)
             self.step(stmt)
             self.writer.emit(f"warp.commit_group(s, {self.mask})")
         elif key == "async_wait_queue_scope":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..memory.spaces import is_local_scope
 from . import calls
 from .buffers import constant_extent
 from .expressions import Expressions
-from .operation import is_pure
+from .operation import is_pure, op_name
 from .source import Val, Writer
 
 
@@ -29,6 +30,7 @@ class ControlFlow(Expressions):
         self.loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
         self.polled: set[str] = set()  # parameters that while loops read, '' for what is not known
         self.number = -1  # of the statement, in preorder, sequences and attributes not counted
+        self.is_last = True  # whether nothing follows the statement in the kernel
 
     @abstractmethod
     def statement(self, stmt: Any) -> None:
@@ -69,7 +71,7 @@ class ControlFlow(Expressions):
 
     def _fork(self, branches: list[tuple[str, Any]]) -> None:
         """Run divided branches that may block as thread groups of their own, joined at the end."""
-        programs = []
+        programs, masks = [], []
         for text, body in branches:
             mask = self.writer.fresh("mask")
             self.writer.emit(f"{mask} = narrow({self.mask}, {text})")
@@ -79,10 +81,19 @@ class ControlFlow(Expressions):
                 self.statement(body)
                 self.writer.emit("if False: yield")
             self.mask = outer
+            masks.append(mask)
             programs.append(f"*(({part}(),) if {mask} is not NOBODY else ())")
         name = self.writer.fresh("branches")
         self.writer.emit(f"{name} = ({', '.join(programs)},)")
-        self.writer.emit(f"if {name}: yield Fork({name})")
+        rest = f", s.others({', '.join([self.mask, *masks])})" if self.is_last else ""
+        self.writer.emit(f"if {name}: yield Fork({name}{rest})")
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Translate what is not the last of the kernel."""
+        outer, self.is_last = self.is_last, False
+        yield
+        self.is_last = outer
 
     @contextmanager
     def _within(self, name: str, text: str) -> Any:
@@ -108,8 +119,11 @@ class ControlFlow(Expressions):
             around = "".join(f"{text}, " for _, text in self.loops)
             trips = f"{self.number}, {low.text}, {high.text}, {step}, ({around})"
             header = f"for {name} in s.trips({trips}):"
-            with self.writer.block(header) as depth, self._within(stmt.loop_var.name, name):
+            inside = self._within(stmt.loop_var.name, name)
+            with self.followed(), self.writer.block(header) as depth, inside:
                 self.env[stmt.loop_var] = Val(name, dtype, depth=depth, known=known)
+                if may_wait(stmt):
+                    self.writer.begin(f"if {name} is None:", "    yield AtHead()", "    continue")
                 self.statement(stmt.body)
             return
         self._varying_for(stmt, name, low, high, step, known)
@@ -130,6 +144,7 @@ class ControlFlow(Expressions):
         w.emit(enter)
         outer, self.mask = self.mask, mask
         with (
+            self.followed(),
             w.block(f"while {mask} is not NOBODY:") as depth,
             self._within(stmt.loop_var.name, f"int({name}.max())"),
         ):
@@ -145,7 +160,7 @@ class ControlFlow(Expressions):
         mask = w.fresh("mask")
         w.emit(f"{mask} = {self.mask}")
         outer, self.mask = self.mask, mask
-        with w.block("while True:"):
+        with self.followed(), w.block("while True:"):
             self.step(stmt)
             cond = self.expr(stmt.condition)
             self.use(cond)
@@ -171,6 +186,11 @@ def positions(low: Val, extent: Val) -> Span | None:
     if low.span is None or end is None or not within(end, low.dtype):
         return None
     return low.span[0], max(low.span[0], end[1] - 1)
+
+
+def may_wait(loop: Any) -> bool:
+    """Whether threads wait for each other, or for copies, in a loop."""
+    return any(calls.blocks(call) or "wait" in op_name(call) for call in calls_in(loop.body))
 
 
 def _may_block(stmt: Any) -> bool:

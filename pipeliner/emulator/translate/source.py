@@ -118,6 +118,10 @@ class Writer:
     def emit(self, line: str) -> None:
         self.scopes[-1].body.append(line)
 
+    def begin(self, *lines: str) -> None:
+        """Emit lines at the head of the block."""
+        self.scopes[-1].head.extend(lines)
+
     def known(self, name: str) -> str | None:
         """Name of the greatest value of ``name``; None: no block around has found it."""
         return next((s.known[name] for s in self.scopes if name in s.known), None)

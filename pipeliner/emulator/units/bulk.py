@@ -86,7 +86,8 @@ class BulkCopies:
 
     def _land(self, load: _Load) -> None:
         self._loads.remove(load)
-        load.barrier.cta.window.bytes[load.offsets] = load.data
+        if self._cluster.moves_data:
+            load.barrier.cta.window.bytes[load.offsets] = load.data
         load.barrier.landed.append((load.granules, load.event))
         self._mbarriers.complete(load.barrier, len(load.data))
 
@@ -139,7 +140,7 @@ class BulkCopies:
             self._perform(store)
 
     def _perform(self, store: _Store) -> None:
-        if store.put is not None:
+        if store.put is not None and self._cluster.moves_data:
             store.put(store.cta.window.bytes[store.offsets])
             store.put = None
             self._cluster.grid.changes += 1

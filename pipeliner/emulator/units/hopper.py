@@ -224,8 +224,10 @@ def stmatrix(
     cta = group.cta
     grains = at[:, None] // cta.granule + np.arange(max(1, 16 // cta.granule))
     cta.shadow.write(group.active(writers), grains, group.event)
+    group.count("stmatrix", active_warps(group, mask))
+    if not cta.cluster.moves_data:
+        return
     words = [np.broadcast_to(np.asarray(r), (group.n,)).view(np.uint32) for r in registers]
     stacked = np.stack(words, axis=-1).reshape(-1, WARP, count)
     rows = stmatrix_rows(stacked, transposed=transposed)
     cta.window.bytes[at[:, None] + np.arange(16)] = rows.reshape(group.n, 16)[writers]
-    group.count("stmatrix", active_warps(group, mask))

@@ -310,7 +310,7 @@ class Mbarriers:
             into.judge(barrier.engine, barrier.copied[0])
             into.acquired(barrier.building)
             into.acquired(barrier.completed)
-            for tids, event in barrier.waits:
+            for tids, event in sorted(barrier.waits, key=lambda wait: int(wait[0][0])):
                 into.plain(tids)
                 into.judge(tids, event)
                 self._matrix_units.note_issues(tids, event, into)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..memory.global_memory import Region
 from ..memory.global_shadow import GlobalShadow
 from ..memory.im2col_map import GlobalMap, Im2colMap, pixel_index
 from ..memory.spaces import GlobalView
-from ..memory.tensor_map import SHARED_ALIGNMENT
+from ..memory.tensor_map import SHARED_ALIGNMENT, TensorMap
 from .issuing import IssuingGroup
 from .mbarrier import RANK_SHIFT, Mbarrier
 from .warp import rows_of
@@ -114,10 +115,12 @@ def tensor_load(
     first, last = len(coords), len(coords) + len(moved)
     for tid, (to, barrier, *rest) in _each(group, [dst, bar, *coords, *moved, *multicast], mask):
         at, by, many = rest[:first], rest[first:last], rest[last:]
-        values, read = _box(tmap, at, None if offsets is None else by)
-        note = _reading(group, tid, tmap.region, read * values.itemsize, values.itemsize)
-        places = tensor_map.shared_offsets(tmap.map, _local(to))
-        spread = places[:, None] + np.arange(values.itemsize)
+        spread = _bytes_of_box(tmap.map, _local(to))
+        data, note = spread, None
+        if group.cta.cluster.moves_data:
+            values, read = _box(tmap, at, None if offsets is None else by)
+            note = _reading(group, tid, tmap.region, read * values.itemsize, values.itemsize)
+            data = values.view(np.uint8)
         group.count("bulk_copies")
         _load(
             group,
@@ -125,12 +128,21 @@ def tensor_load(
             name,
             _local(to),
             SHARED_ALIGNMENT,
-            spread.reshape(-1),
-            values.view(np.uint8),
+            spread,
+            data,
             barrier,
             many[0] if many else None,
             note,
         )
+
+
+@lru_cache(maxsize=256)
+def _bytes_of_box(tmap: TensorMap | Im2colMap, base: int) -> Array:
+    """Shared byte address of each byte of the box copied to ``base``."""
+    places = tensor_map.shared_offsets(tmap, base)
+    spread: Array = (places[:, None] + np.arange(tmap.itemsize)).reshape(-1)
+    spread.flags.writeable = False  # shared by every caller
+    return spread
 
 
 def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple[Array, Array]:
@@ -163,6 +175,11 @@ def tensor_store(
     if isinstance(tmap.map, Im2colMap):
         raise EmulatorError("tensor_map.tiled_store")
     for tid, (start, *at) in _each(group, [src, *coords], mask):
+        if not group.cta.cluster.moves_data:
+            places = tensor_map.shared_offsets(tmap.map, start)
+            size = tmap.map.itemsize
+            _store(group, tid, name, start, SHARED_ALIGNMENT, places, _nowhere, size, None)
+            continue
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
         size = tmap.map.itemsize
@@ -215,6 +232,10 @@ def _writing(
         return None
     shadow, access = judged
     return lambda engine: shadow.write(replace(access, agent=engine, reach=WIDE if add else -1))
+
+
+def _nowhere(values: Array) -> None:
+    """Write nothing: no data is moved."""
 
 
 def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:

@@ -196,6 +196,8 @@ class MatrixUnits:
 
     def _early(self) -> bool:
         timing = self._cluster.timing
+        if not self.computes:
+            return False
         return timing == "early" or (timing == "random" and self._cluster.rng.random() < 0.5)
 
     def _in_order(self, unit: _Unit, index: int) -> None:
