@@ -86,9 +86,7 @@ def compiled_by_torch(spec: Spec) -> Runner:
         raise WorkloadError("peer.torch", workload=spec.name)
     import torch
 
-    activation = {"silu": torch.nn.functional.silu, "relu": torch.relu}.get(
-        spec.activation, torch.nn.functional.gelu
-    )
+    activation = getattr(torch.nn.functional, spec.activation)
     product = _product(spec)
 
     def gated(a: Any, b1: Any, b2: Any) -> Any:

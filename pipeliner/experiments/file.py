@@ -145,8 +145,7 @@ def read_experiment(file: str | Path) -> Experiment:
     path = Path(file)
     if str(file) in SHIPPED and not path.exists():
         path = Path(__file__).with_name(f"{file}.toml")
-    text = _text_of(path)
-    data = _parsed(text, path)
+    text, data = _read(path)
 
     def place(variant: int) -> Callable[[str], tuple[str, int]]:
         return lambda option: (str(path), _line_of(option, variant, text))
@@ -172,23 +171,18 @@ def read_experiment(file: str | Path) -> Experiment:
         raise WorkloadError("experiment.read", path=str(path), why=why(err)) from err
 
 
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as err:
-        missing = Reason("experiment.missing", why=err.strerror, shipped=tuple(SHIPPED))
-        raise WorkloadError("experiment.read", path=str(path), why=missing) from err
-    except ValueError as err:
-        raise WorkloadError("experiment.read", path=str(path), why=str(err)) from err
-
-
-def _parsed(text: str, path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a file, and the tables in it."""
     try:
         import tomllib
     except ImportError as err:
         raise ToolError("experiment.tomllib") from err
     try:
-        return tomllib.loads(text)
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except OSError as err:
+        missing = Reason("experiment.missing", why=err.strerror, shipped=tuple(SHIPPED))
+        raise WorkloadError("experiment.read", path=str(path), why=missing) from err
     except ValueError as err:
         raise WorkloadError("experiment.read", path=str(path), why=str(err)) from err
 

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -15,24 +16,10 @@ from ..errors import RecordsError
 from .opening import connect, reason
 from .record import OURS, Record
 
-_COLUMNS: Final = (
-    "workload",
-    "machine",
-    "versions",
-    "candidate",
-    "contender",
-    "us",
-    "failure",
-    "predicted_us",
-    "source",
-    "experiment",
-    "label",
-    "made",
-    "samples",
-    "beside",
-    "resources",
-    "conditions",
-)
+_APART: Final = ("plan", "trace")
+"""Fields of a record that have a table of their own."""
+
+_COLUMNS: Final = tuple(one.name for one in fields(Record) if one.name not in _APART)
 _JSON: Final = ("samples", "beside", "resources", "conditions")
 _TUPLES: Final = ("samples", "beside")
 
@@ -166,7 +153,7 @@ def _stored(name: str, value: Any) -> Any:
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    values = dict(zip((*_COLUMNS, "plan", "trace"), row))
+    values = dict(zip((*_COLUMNS, *_APART), row))
     for name in _JSON:
         read = json.loads(values[name])
         values[name] = tuple(read) if name in _TUPLES else read

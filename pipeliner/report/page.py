@@ -62,7 +62,7 @@ class MachinePart:
     views: Sequence[tuple[Row, Record, KernelView]]
 
     @property
-    def every(self) -> list[Row | FunctionRow]:
+    def every(self) -> list[FunctionRow]:
         """The rows of workloads and of functions."""
         return [*self.rows, *self.functions]
 

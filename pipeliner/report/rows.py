@@ -17,12 +17,10 @@ from ..schedules.workloads import Spec
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A workload on one GPU: the fastest of ours, each peer's, and all that was tried."""
+class FunctionRow:
+    """A function of the user's on one GPU: all that was tried. Nobody counts its operations."""
 
-    spec: Spec
     label: str
-    machine: Machine
     records: tuple[Record, ...]
 
     @property
@@ -31,14 +29,27 @@ class Row:
         return tuple(one for one in self.records if one.contender == OURS and not one.failure)
 
     @property
-    def tried(self) -> int:
-        """Kernels of ours that have a time; one that was timed again counts once."""
-        return len({one.candidate for one in self.ours})
-
-    @property
     def best(self) -> Record | None:
         """The fastest of ours."""
         return min(self.ours, key=lambda one: one.us, default=None)
+
+    @property
+    def failures(self) -> tuple[Record, ...]:
+        """What has no time."""
+        return tuple(one for one in self.records if one.failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Row(FunctionRow):
+    """A workload on one GPU: the fastest of ours, each peer's, and all that was tried."""
+
+    spec: Spec
+    machine: Machine
+
+    @property
+    def tried(self) -> int:
+        """Kernels of ours that have a time; one that was timed again counts once."""
+        return len({one.candidate for one in self.ours})
 
     @property
     def peers(self) -> dict[str, Record]:
@@ -51,11 +62,6 @@ class Row:
         return found
 
     @property
-    def failures(self) -> tuple[Record, ...]:
-        """What has no time."""
-        return tuple(one for one in self.records if one.failure)
-
-    @property
     def roofline_us(self) -> float:
         """The least time: all arithmetic at the peak rate, or all operands and results once."""
         return max(
@@ -66,29 +72,6 @@ class Row:
     def tflops(self, us: float) -> float:
         """The rate of a run of ``us`` microseconds."""
         return self.spec.flops() / us * 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRow:
-    """A function of the user's on one GPU: all that was tried. Nobody counts its operations."""
-
-    label: str
-    records: tuple[Record, ...]
-
-    @property
-    def ours(self) -> tuple[Record, ...]:
-        """The candidates that ran, and have a time."""
-        return tuple(one for one in self.records if not one.failure)
-
-    @property
-    def best(self) -> Record | None:
-        """The fastest."""
-        return min(self.ours, key=lambda one: one.us, default=None)
-
-    @property
-    def failures(self) -> tuple[Record, ...]:
-        """What has no time."""
-        return tuple(one for one in self.records if one.failure)
 
 
 def peak_flops(spec: Spec, machine: Machine) -> float:
@@ -131,7 +114,7 @@ def rows_of(records: Sequence[Record], machine: Machine) -> list[Row]:
     Functions have rows of their own.
     """
     return [
-        Row(spec := workload_of(key), label_of(spec), machine, tuple(found))
+        Row(label_of(spec := workload_of(key)), tuple(found), spec, machine)
         for key, found in _by_workload(records).items()
         if not is_function(key)
     ]

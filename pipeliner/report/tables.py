@@ -151,7 +151,7 @@ def experiment(title: str, variants: Mapping[str, Mapping[str, Record]]) -> Html
     return joined((element("h3", title), shown, below))
 
 
-def failures(rows: Sequence[Row | FunctionRow]) -> Html:
+def failures(rows: Sequence[FunctionRow]) -> Html:
     """What has no time, and why."""
     failed = [(row, one) for row in rows for one in row.failures]
     if not failed:
@@ -175,7 +175,7 @@ def failures(rows: Sequence[Row | FunctionRow]) -> Html:
     )
 
 
-def conditions(rows: Sequence[Row | FunctionRow]) -> Html:
+def conditions(rows: Sequence[FunctionRow]) -> Html:
     """Each setting with every value that it had."""
     records = [one for row in rows for one in row.records]
     body = [[name, ", ".join(found)] for name, found in settings(rows).items()]
@@ -189,7 +189,7 @@ def conditions(rows: Sequence[Row | FunctionRow]) -> Html:
     return joined((element("h3", "Conditions"), element("p", note), shown))
 
 
-def settings(rows: Sequence[Row | FunctionRow]) -> dict[str, list[str]]:
+def settings(rows: Sequence[FunctionRow]) -> dict[str, list[str]]:
     """Versions, days and what else was noted, each with its values."""
     values: dict[str, dict[str, None]] = {}
     records = [one for row in rows for one in row.records]

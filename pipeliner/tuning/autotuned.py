@@ -102,42 +102,30 @@ class Autotuned:
         given = self.given(*args, **kwargs)
         called = tuple(map(_hashable, given.values()))
         if called not in self._kernels:
-            chosen = self._chosen(given)
+            key = self._key_of(given)
+            if key not in self._found:
+                self._found[key] = self._recorded(given) or self._tuned(given).candidate
+            chosen = self._found[key]
+            function = self.function(**given, **dict(getattr(chosen.tile, "values", ())))
             target = target_for(self._target, NOTHING_ASKED)
-            function = self._made(given, chosen)
             self._kernels[called] = build_with(function, target, chosen.request)
         return self._kernels[called]
 
     def tune(self, *args: Any, **kwargs: Any) -> Tuned:
         """Tune for these arguments, whatever was found before; what is recorded counts."""
-        return self._tuned(self.given(*args, **kwargs))
-
-    def _tuned(self, given: dict[str, Any]) -> Tuned:
-        found = tune(
-            self.function,
-            self._target,
-            space=self.space,
-            given=given,
-            **self._options,
-        )
+        given = self.given(*args, **kwargs)
+        found = self._tuned(given)
         self._found[self._key_of(given)] = found.candidate
         return found
+
+    def _tuned(self, given: dict[str, Any]) -> Tuned:
+        return tune(self.function, self._target, space=self.space, given=given, **self._options)
 
     def given(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The parameters that are no knobs, by name; TypeError: they do not fit."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
-
-    def _chosen(self, given: dict[str, Any]) -> Candidate:
-        key = self._key_of(given)
-        if key not in self._found:
-            recorded = self._recorded(given)
-            if recorded is None:
-                self._tuned(given)
-            else:
-                self._found[key] = recorded
-        return self._found[key]
 
     def _recorded(self, given: dict[str, Any]) -> Candidate | None:
         """The fastest that the records have; None: more is to be tried, and there is a GPU."""
@@ -153,11 +141,6 @@ class Autotuned:
         if best is None or (len(tried) < trials and gpu() is not None):
             return None
         return Candidate.from_json(best.candidate)
-
-    def _made(self, given: dict[str, Any], chosen: Candidate) -> Any:
-        """The schedule of what was chosen, for these parameters."""
-        values = getattr(chosen.tile, "values", ())
-        return self.function(**given, **dict(values))
 
     def _key_of(self, given: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(_hashable(given[name]) for name in self._key)

@@ -169,7 +169,7 @@ def test_everything_asked_for_is_on_it(outline, page):
 def test_the_table_of_speed_is_right(outline):
     text = "\n".join(part.strip() for part in outline.text)
     rate = GEMM.flops() / 4.5 * 1e-6
-    row = Row(GEMM, "", machine_for("h100"), ())
+    row = Row("", (), GEMM, machine_for("h100"))
     found = re.search(
         r"512x512x512 float16 NT\n([\d.]+)\n([\d.]+)x\n(\d+)%\n([\d.]+)\n([\d.]+)\n(\d+)\n", text
     )
@@ -186,7 +186,7 @@ def test_the_roofline_is_the_data_sheets():
     assert peak_flops(GEMM, h100) == pytest.approx(989e12, rel=0.02)
     assert peak_flops(Gemm(64, 64, 64, dtype="fp32"), h100) == pytest.approx(67e12, rel=0.1)
     assert bytes_of(Gemm(16, 32, 64, dtype="int8")) == 16 * 64 + 64 * 32 + 16 * 32 * 4
-    thin = Row(Gemm(16, 4096, 4096), "", h100, ())
+    thin = Row("", (), Gemm(16, 4096, 4096), h100)
     assert thin.roofline_us == pytest.approx(2 * 4096 * 4096 / 3.03e12 * 1e6, rel=0.02)
 
 
@@ -209,7 +209,7 @@ def row(us: dict[str, tuple[float, float]], peer: float = 0.0, n: int = 512) -> 
         for _ in range(2)
     ]
     peers = [Record(*key, contender="cuBLAS", samples=(peer,))] if peer else []
-    return Row(Gemm(512, n, 512), f"n {n}", machine_for("h100"), (*ours, *peers))
+    return Row(f"n {n}", (*ours, *peers), Gemm(512, n, 512), machine_for("h100"))
 
 
 def test_what_records_come_to():

@@ -49,6 +49,9 @@ for = "gemm"
 
 WIDTH: Final = 79
 
+COUNTS: Final = ("steps", "before", "done", "failed", "seconds", "interrupted")
+"""What ``--json`` has of an outcome as it is."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
@@ -137,12 +140,7 @@ def as_dict(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
     """What a run came to, of types that JSON has."""
     return {
         "title": experiment.title,
-        "steps": outcome.steps,
-        "before": outcome.before,
-        "done": outcome.done,
-        "failed": outcome.failed,
-        "seconds": outcome.seconds,
-        "interrupted": outcome.interrupted,
+        **{name: getattr(outcome, name) for name in COUNTS},
         "db": str(outcome.path),
         "results": [
             {**_step(step), "us": record.us or None, "failure": record.failure}
