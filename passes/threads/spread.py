@@ -92,6 +92,7 @@ def spread(
     for var in again:
         analyzer.bind(var, Range(0, nest.extent_of[var]))
     rounds = -(-total // threads.count)
+    bound, store = _bound(nest.store, [*again, *([] if lane is None else [lane])])
 
     def body(it: Expr) -> Stmt:
         start: dict[Var, Expr] = {}
@@ -107,16 +108,17 @@ def spread(
 
         def one(v: Expr) -> Stmt:
             here = start if lane is None else {**start, lane: start[lane] + v}
-            return substitute(nest.store, here)
+            return substitute(store, here)
 
         inside = unproven_all(substitute(inner, start), analyzer)
         sums = _Sums.of(one(i32(0)), again) if in_register and width == 1 else None
         if sums is not None:
             moved = sums.step
-        elif is_too_wide(nest.store, width) and _has_constants(nest.store.value):
+        elif is_too_wide(store, width) and _has_constants(store.value):
             moved = in_words(one, width)
         else:
             moved = vectorized("v", width, one)
+        moved = seq(*[tirx.Bind(name, substitute(value, start)) for name, value in bound], moved)
         moved = _under(moved, inside)
         for var in reversed(again):
             moved = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, moved)
@@ -131,6 +133,20 @@ def spread(
 def _has_constants(value: Expr) -> bool:
     """Whether ``value`` has constants, or functions such as sigmoid, which TVM writes by some."""
     return has(value, tirx.FloatImm) or has(value, Call)
+
+
+def _bound(store: Any, moving: Sequence[Var]) -> tuple[list[tuple[Var, Expr]], Any]:
+    """Return what ``store`` binds to names around its value, but for what is ``moving``; the rest.
+
+    A statement of its own binds it once, for all elements of a vector. TVM repeats what a value
+    binds where it converts that bit by bit, and does not vectorise it then.
+    """
+    names: list[tuple[Var, Expr]] = []
+    value = store.value
+    while isinstance(value, tirx.Let) and not uses(value.value, moving):
+        names.append((value.var, value.value))
+        value = value.body
+    return names, tirx.BufferStore(store.buffer, value, store.indices) if names else store
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,9 @@ def schedule_attention(attention: Attention, tile: AttentionTile) -> Any:
     return s_tir.Schedule(_function(attention, tile, Cut(attention, tile)))
 
 
-def _combined(parts: Any, largest: Any, total: Any, scale: float, row: Any, column: Any) -> Any:
-    """The output of a query and column, of what the splits have of it."""
+def _combined(have: tuple[Any, Any, Any], kind: str, scale: float, row: Any, column: Any) -> Any:
+    """The output of a query and column, of what the splits ``have`` of it: sums, maxima, totals."""
+    parts, largest, total = have
     splits = range(int(parts.shape[0]))
     top = Var("top", "float32")
     weights = [Var(f"weight_{s}", "float32") for s in splits]
@@ -80,7 +81,7 @@ def _combined(parts: Any, largest: Any, total: Any, scale: float, row: Any, colu
         sums = sums + weights[s] * parts[s, row, column]
         totals = totals + weights[s] * total[s, row]
     whole = Var("whole", "float32")
-    value = tirx.Let(whole, totals, sums / whole)
+    value = tirx.Let(whole, totals, tirx.Cast(kind, sums / whole))
     for s in reversed(splits):
         weight = tirx.exp2((largest[s, row] - top) * tirx.const(scale, "float32"))
         value = tirx.Let(weights[s], weight, value)
@@ -227,8 +228,8 @@ def _function(what: Attention, tile: AttentionTile, cut: Cut) -> Any:
                 for d in range(what.dim):
                     with T.sblock("Out"):
                         T.sblock_attr({NOTE: note_text(note_of(tile))})
-                        Out[cut.batch_of(x), cut.second_of(x), cut.third_of(x), d] = T.Cast(
-                            kind, _combined(Parts, Largest, Total, scale, x, d)
+                        Out[cut.batch_of(x), cut.second_of(x), cut.third_of(x), d] = _combined(
+                            (Parts, Largest, Total), kind, scale, x, d
                         )
 
     return attention
