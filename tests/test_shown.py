@@ -92,6 +92,14 @@ def test_a_timeline_is_one_line_and_its_drawing(drawn):
     assert drawn._repr_svg_() == svg(drawn)
 
 
+def test_a_notebook_takes_the_form_that_is_drawn(kernel, drawn):
+    """IPython tells a form that raises on its error output alone, and shows the plain one."""
+    formatters = pytest.importorskip("IPython.core.formatters", reason="IPython is not installed")
+    shows = formatters.DisplayFormatter().format
+    assert {"text/plain", "text/html"} == set(shows(kernel)[0]) == set(shows(kernel.plan)[0])
+    assert {"text/plain", "image/svg+xml"} == set(shows(drawn)[0])
+
+
 def test_html_is_whole_and_fetches_nothing(kernel, shown):
     for text in (shown, kernel.plan._repr_html_()):
         for tag, attrs in Tree(text).found:
