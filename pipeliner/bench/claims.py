@@ -15,7 +15,7 @@ from ..records.record import OURS
 from ..schedules import Gemm, GemmTile, default_tile, schedule_gemm
 from ..targets import cuda_target
 from .problems import USUAL_PEERS, Problem, contenders
-from .results import CUBLAS, OURS_PLAIN, STOCK_PREFIX, Claim, Report, Result
+from .results import CUBLAS, OURS_PLAIN, STOCK_PREFIX, Claim, Report, faster
 
 
 @contextmanager
@@ -87,34 +87,25 @@ def spine_claims(report: Report, target: Any = None) -> list[Claim]:
     """
     where = cuda_target(target)
     stock = report.best(square(SQUARE, "float16", "NN").name, STOCK_PREFIX)
-    claims: list[Claim | None] = []
+    claims: list[Claim] = []
     for dtype in HALVES:
         for layout in LAYOUTS:
             name = square(SQUARE, dtype, layout).name
             ours, plain = report.find(name, OURS), report.find(name, OURS_PLAIN)
             label = f"{dtype} {layout} {SQUARE}^3 by mma.sync"
-            claims.append(_faster(f"{label} over TVM's stock fp16 NN", ours, stock, 1.6, 1.9))
-            claims.append(_faster(f"{label}: chosen depth over depth 1", ours, plain, 1.25, 1.25))
+            claims += faster(f"{label} over TVM's stock fp16 NN", ours, stock, 1.6, 1.9)
+            claims += faster(f"{label}: chosen depth over depth 1", ours, plain, 1.25, 1.25)
     for layout in LAYOUTS:
         for size in SIMT_SIZES:
             name = square(size, "float32", layout).name
             pair = report.find(name, OURS), report.find(name, CUBLAS)
-            claims.append(_faster(f"float32 {layout} {size}^3 over cuBLAS", *pair, 0.92, 1.0))
+            claims += faster(f"float32 {layout} {size}^3 over cuBLAS", *pair, 0.92, 1.0)
     for layout in LAYOUTS:
         ragged, even = Gemm(*RAGGED, layout=layout), square(SQUARE, "float16", layout)
         rates = report.find(ragged.name, OURS), report.find(even.name, OURS)
         shape = "x".join(map(str, RAGGED))
         label = f"ragged {layout} {shape} by mma.sync: rate over {SQUARE}^3's"
-        claims.append(_faster(label, *rates, 0.92, 0.96))
+        claims += faster(label, *rates, 0.92, 0.96)
     tiles = [(gemm, default_tile(gemm, machine_for(where))) for gemm in spine_gemms()]
     slowest = max(transformation_ms(gemm, where, tile) for gemm, tile in tiles)
-    claims.append(Claim("slowest transformation, ms", slowest, 150.0, 150.0, at_most=True))
-    return [claim for claim in claims if claim is not None]
-
-
-def _faster(
-    name: str, ours: Result | None, theirs: Result | None, floor: float, goal: float
-) -> Claim | None:
-    if ours is None or theirs is None:
-        return None
-    return Claim(name, ours.tflops / theirs.tflops, floor, goal)
+    return [*claims, Claim("slowest transformation, ms", slowest, 150.0, 150.0, at_most=True)]

@@ -8,14 +8,14 @@ many multiplications, and faster than two products and a kernel that combines th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..plan.request import Request
 from ..records.record import OURS
 from ..schedules import GatedGemm
 from .problems import Problem, contenders
-from .results import TORCH, Claim, Report
+from .results import TORCH, Claim, Report, faster
 
 GATED_GEMMS: Final[Mapping[str, tuple[int, int, int]]] = {
     "llama_4096": (4096, 14336, 4096),
@@ -36,29 +36,20 @@ def gated_problems(
     target: Any, request: Request, dtype: str, peers: Sequence[str], *, plain: bool
 ) -> list[Problem]:
     """Each gated GEMM with its peers, and behind it the plain GEMM of the same work by ours."""
-    return list(_problems(target, request, dtype or GATED_DTYPE, peers, plain))
-
-
-def _problems(
-    target: Any, request: Request, dtype: str, peers: Sequence[str], plain: bool
-) -> Iterator[Problem]:
+    found: list[Problem] = []
     for label, (m, n, k) in GATED_GEMMS.items():
-        spec = GatedGemm(m, n, k, dtype=dtype)
-        yield contenders(spec, target, request, plain=plain, peers=peers, label=label)
+        spec = GatedGemm(m, n, k, dtype=dtype or GATED_DTYPE)
         one = _PLAIN.format(label=label)
-        yield contenders(spec.plain(), target, request, plain=False, peers=(), label=one)
+        found.append(contenders(spec, target, request, plain=plain, peers=peers, label=label))
+        found.append(contenders(spec.plain(), target, request, plain=False, peers=(), label=one))
+    return found
 
 
 def gated_claims(report: Report) -> list[Claim]:
     """Our rate over that of our plain GEMM, and over torch.compile's, as far as measured."""
     claims: list[Claim] = []
     for label in GATED_GEMMS:
-        ours = report.find(label, OURS)
-        for name, other, (floor, goal) in (
-            ("our GEMM of the same work", report.find(_PLAIN.format(label=label), OURS), _TO_PLAIN),
-            (TORCH, report.find(label, TORCH), _TO_TORCH),
-        ):
-            if ours is not None and other is not None:
-                value = ours.tflops / other.tflops
-                claims.append(Claim(f"{label} over {name}", value, floor, goal))
+        ours, one = report.find(label, OURS), report.find(_PLAIN.format(label=label), OURS)
+        claims += faster(f"{label} over our GEMM of the same work", ours, one, *_TO_PLAIN)
+        claims += faster(f"{label} over {TORCH}", ours, report.find(label, TORCH), *_TO_TORCH)
     return claims

@@ -69,6 +69,15 @@ class Claim:
         return self.value <= self.floor if self.at_most else self.value >= self.floor
 
 
+def faster(
+    name: str, ours: Result | None, theirs: Result | None, floor: float, goal: float
+) -> list[Claim]:
+    """The claim that one rate is so many times another; none where one of them has no time."""
+    if ours is None or theirs is None:
+        return []
+    return [Claim(name, ours.tflops / theirs.tflops, floor, goal)]
+
+
 @dataclass(frozen=True, slots=True)
 class SpeedSummary:
     """Our speed over a peer's, over all problems that both ran: above 1 is faster.

@@ -146,9 +146,10 @@ def _taken(rule: Rule, family: Sequence[Case]) -> list[Case]:
 def summary(found: Sequence[Scores]) -> ScoreSummary:
     """Scores of several workloads in one."""
     depths = [ratio for one in found for ratio in one.depths]
-    firsts = [one.first for one in found if one.first is not None]
-    tops = [one.top for one in found if one.top is not None]
-    correlations = [one.correlation for one in found if one.correlation is not None]
+    firsts, tops, correlations = (
+        [value for one in found if (value := getattr(one, name)) is not None]
+        for name in ("first", "top", "correlation")
+    )
     return ScoreSummary(
         workloads=len(found),
         depth=_mean(depths),

@@ -217,14 +217,6 @@ def _batch(case: Case) -> int:
     return math.prod(extent or 1 for _, extent in what.batch_axes)
 
 
-def _by_roles(case: Case) -> bool:
-    return bool(case.plan.roles)
-
-
-def _predicted(case: Case) -> float:
-    return case.plan.predicted_us
-
-
 def _predicted_as_built(case: Case) -> float:
     """The time of the plan, its loop's corrected."""
     estimate, found = predict(case.loop.work, case.machine, case.depth), _corrected(case)
@@ -233,7 +225,7 @@ def _predicted_as_built(case: Case) -> float:
     return case.plan.predicted_us * found.us / estimate.us
 
 
-OURS: Final = Rule("pipeliner", _own_depths, _predicted, ranks_depths=True)
+OURS: Final = Rule("pipeliner", _own_depths, lambda case: case.plan.predicted_us, ranks_depths=True)
 
 AS_BUILT: Final = Rule(
     "pipeliner, once compiled", _built_depths, _predicted_as_built, ranks_depths=True
@@ -246,6 +238,6 @@ RULES: Final = (
     Rule("CUTLASS: fill shared memory", _deepest),
     Rule("TVM: 4 or 5", _four_or_five),
     Rule("Triton: matmul_perf_model", _triton_stages, triton),
-    Rule("DeepGEMM: ranking", _deepest, deep_gemm, applies=_by_roles),
+    Rule("DeepGEMM: ranking", _deepest, deep_gemm, applies=lambda case: bool(case.plan.roles)),
     Rule("ALCOP, as reconstructed", _least_alcop, alcop, ranks_depths=True),
 )

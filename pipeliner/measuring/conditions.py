@@ -85,7 +85,8 @@ def current_conditions() -> Conditions:
 
 def gpu_conditions() -> dict[str, str]:
     """What a measurement on the GPU of this process says of it."""
-    return {"arch": str(gpu_arch()), **current_conditions().flat()}
+    now = current_conditions()
+    return {"gpu": now.gpu, "arch": str(gpu_arch()), **now.flat()}
 
 
 def sm_clock() -> int | None:
