@@ -95,7 +95,17 @@ def _like(nest: Nest, base: Fragment, tile: Buffer) -> Fragment | None:
 
     registers = _registers(tile, math.prod(loops))
     lanes = rows.lanes if rows.whole else 1
-    return Fragment(tile, registers, loops, 1, row, register, holder=rows.first, lanes=lanes)
+    return Fragment(
+        tile,
+        registers,
+        loops,
+        1,
+        row,
+        register,
+        holder=rows.first,
+        lanes=lanes,
+        lane=rows.lane,
+    )
 
 
 def _registers(tile: Buffer, count: int) -> Buffer:

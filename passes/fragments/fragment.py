@@ -44,13 +44,14 @@ class RowShare:
 
     ``loops``: the outermost loops of a fragment choose the row. ``lanes``: neighbouring lanes that
     have elements of one row. ``whole``: they have all of it. ``first``: whether this thread is the
-    first of those that have elements of its row.
+    first of those that have elements of its row, ``lane``: which one it is of its neighbours.
     """
 
     loops: int
     lanes: int
     whole: bool
     first: Expr
+    lane: Expr
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Fragment:
     a warp a lane has two neighbouring ones, not two that differ by 8. ``rows``: how rows are
     shared out; None where lanes do not share them. ``holder``: of the threads that have the same
     element, which one stores it elsewhere; None where each element has one thread. ``lanes``: how
-    many neighbouring lanes have an element. ``by_lane``: each has a partial sum of it.
+    many neighbouring lanes have an element, ``lane``: which one a thread is. ``by_lane``: each has
+    a partial sum of it.
     """
 
     tile: Buffer
@@ -84,6 +86,7 @@ class Fragment:
     rows: RowShare | None = None
     holder: Expr | None = None
     lanes: int = 1
+    lane: Expr | None = None
     by_lane: bool = False
 
     @property
@@ -166,7 +169,7 @@ def shared_by_quads(lane: Expr, column: Expr, across: int) -> RowShare:
     first = tirx.EQ(lane, i32(0))
     if across > 1:
         first = tirx.And(first, tirx.EQ(column, i32(0)))
-    return RowShare(2, LANES, across == 1, first)
+    return RowShare(2, LANES, across == 1, first, lane)
 
 
 def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:

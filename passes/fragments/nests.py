@@ -44,7 +44,7 @@ from ..threads.wide_vectors import in_words, is_too_wide
 from . import quads
 from .combined import Combined
 from .fragment import ElementIndex, Fragment, Quad, unrolled_over
-from .lane_sums import added_up
+from .lane_sums import added_up, terms_of_lane
 from .row_reductions import reduce_rows, reduces_rows
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
@@ -70,8 +70,13 @@ def _rewritten(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt
     if not tiles.is_stored:
         check_independent(nest, [v for v in nest.vars if v not in free])
     position, body = _mapped(tiles, analyzer)
+    by_lane = tiles.is_stored and tiles.fragment.by_lane
     for var in reversed(free):
-        body = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, body)
+        extent = nest.extent_of[var]
+        if by_lane and var.same_as(free[-1]):
+            body = terms_of_lane(tiles.fragment, var, extent, body)
+        else:
+            body = tirx.For(var, i32(0), i32(extent), tirx.ForKind.SERIAL, body)
     return unrolled_over(position, body)
 
 

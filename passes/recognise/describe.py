@@ -142,6 +142,7 @@ def statement_info(
         tensor_flops=cost.tensor_flops,
         bound=bound,
         loads=any(is_global(read) and read not in written for read in found.buffers(READ)),
+        reads=tuple(sorted(str(read.name) for read in found.buffers(READ) if is_shared(read))),
     )
 
 

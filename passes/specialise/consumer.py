@@ -25,7 +25,8 @@ What orders TMA's accesses of a slot with those of threads:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.script import tirx as T
@@ -39,12 +40,23 @@ from ...mechanisms.stores import is_staged
 from ...plan import CONSUMER, PRODUCER, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
-from ..analysis.effects import WRITE
+from ..analysis.effects import WRITE, effects
 from ..ir.kernels import bodies, with_bodies
-from ..ir.nodes import Buffer, Expr, Stmt, block, i32, is_shared, op_of, seq, with_origin
+from ..ir.nodes import (
+    Buffer,
+    Expr,
+    Stmt,
+    block,
+    i32,
+    is_global,
+    op_of,
+    seq,
+    with_origin,
+)
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, begin_always, start_from_zero, zeroes
 from .in_flight import WgmmaGroup, WgmmasInFlight
+from .loads_ahead import LoadsAhead, in_pairs
 from .role_loops import (
     RoleLoop,
     SpecialisedKernel,
@@ -52,6 +64,7 @@ from .role_loops import (
     holds,
     origin_at,
     rolled,
+    shared_by,
     shared_outside,
     wgmma_wait,
     without_fence,
@@ -70,7 +83,8 @@ def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
         raise LoweringError("role.kernel", why=Reason("role.outside", buffer=outside[0]))
     stores = [store for store in kernel.plan.stores if is_staged(store)]
     last = [all_written(store, kernel.thread) for store in stores[:1]]
-    inner = seq(_Consumer(kernel).rest(body, False), *last)
+    written = frozenset(buf for buf in effects(body).buffers(WRITE) if is_global(buf))
+    inner = seq(_Consumer(kernel, written).rest(body, False), *last)
     places = kernel.places(CONSUMER)
     buffers = [buf for at in places for buf in at.buffers]
     starts = [at.start() for at in places]
@@ -87,9 +101,10 @@ def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
 
 @dataclass(frozen=True)
 class _Consumer:
-    """Emits the consumers' statements of one kernel."""
+    """Emits the consumers' statements of one kernel; ``written``: the global memory it writes."""
 
     kernel: SpecialisedKernel
+    written: frozenset[Buffer]
 
     def rest(self, stmt: Stmt, repeats: bool) -> Stmt:
         """Return ``stmt`` without the copies; ``repeats``: its loops may be entered again."""
@@ -142,8 +157,15 @@ class _Consumer:
         flight = WgmmasInFlight()
         self._step(loop, flight)  # what it leaves in flight is so when a step starts
         flight = flight.carried() if loop.late else WgmmasInFlight()
-        steps = self._step(loop, flight)
-        steps += [at.advance() for at in places]
+        steps = [*self._step(loop, flight), *[at.advance() for at in places]]
+        ahead = LoadsAhead(form.var, self.written)
+        if form.trip:
+            steps = list(map(ahead.rewritten, steps))
+
+        def again() -> list[Stmt]:
+            now = flight.carried() if loop.late else WgmmasInFlight()
+            return [*self._step(loop, now, again=True), *[at.advance() for at in places]]
+
         ping_pong = self.kernel.ping_pong
         last: list[Stmt | None] = [] if ping_pong is None else [ping_pong.pass_on(loop.plan.name)]
         if left := flight.all_done():
@@ -153,8 +175,11 @@ class _Consumer:
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
         wait = None if ping_pong is None else ping_pong.wait(loop.plan.name)
-        body = seq(wait, rolled(form.node, form.var, seq(*steps)), *last)
-        others = [buf for buf in form.allocs if buf not in loop.rings]
+        whole = [rolled(form.node, form.var, seq(*steps))]
+        if ahead.values:
+            whole = in_pairs(form, steps, again, ahead)
+        body = seq(wait, *whole, *last)
+        others = [buf for buf in form.allocs if buf not in loop.rings] + ahead.registers
         return block("", body, others) if others else body
 
     def _loop_in_stages(self, loop: RoleLoop) -> Stmt:
@@ -258,15 +283,19 @@ class _Consumer:
         ops, which may come between the two, wait for it.
         """
         ops = [*early, *late]
-        last = max(at for at, op in enumerate(ops) if _touched(loop, op))
+        last = max(at for at, op in enumerate(ops) if shared_by(loop, op))
         if min(barriers.plan.depth for barriers in loop.barriers) > 1:
             later = [op.name for op in ops[last + 1 :] if op.kind == "mma"]
             return later[0] if later else ops[last].name
         return ops[last].name
 
-    def _step(self, loop: RoleLoop, flight: WgmmasInFlight) -> list[Stmt]:
-        """Return the statements of a step that starts with ``flight``, which becomes its end's."""
-        return self._ops(loop, loop.consumed(), flight, (loop.form.var, loop.form.var), STEADY)
+    def _step(self, loop: RoleLoop, flight: WgmmasInFlight, *, again: bool = False) -> list[Stmt]:
+        """Return the statements of a step that starts with ``flight``, which becomes its end's.
+
+        ``again``: it is not the only instance.
+        """
+        at = loop.form.var
+        return self._ops(loop, loop.consumed(), flight, (at, at), STEADY, again=again)
 
     def _ops(
         self,
@@ -275,6 +304,8 @@ class _Consumer:
         flight: WgmmasInFlight,
         iterations: tuple[Expr, Expr],
         phase: str,
+        *,
+        again: bool = False,
     ) -> list[Stmt]:
         """Return ``ops`` from ``flight`` on, which becomes their end's.
 
@@ -283,6 +314,7 @@ class _Consumer:
         steps = list[Stmt]()
         apart = all(op.operand == "shared" and not op.promoted for op in self.kernel.plan.matmuls)
         issued = False  # whether the statement before is wgmma, and no thread touches registers
+        reading = dict(loop.lanes)  # the slots that a statement has yet to read
         for op in ops:
             if op.kind == "wait":
                 steps += [self._wait(loop, op, pair) for pair in awaited(loop, op)]
@@ -290,12 +322,13 @@ class _Consumer:
             if op.kind == "mma":
                 flight.groups.append(loop.group(op))
             else:
-                steps += self._done(loop, flight.done_for(loop.registers(op)), flight)
+                steps += self._done(loop, flight.done_for(loop.registers(op)), flight, reading)
             self._check(loop, op)
             behind = loop.behind(op)
             at = iterations[behind]
+            new = again or loop.staged
             stmt = self.kernel.instance(
-                loop, op, CONSUMER, at, behind=behind, phase=phase, again=loop.staged
+                loop, op, CONSUMER, at, behind=behind, phase=phase, again=new
             )
             if op.name in loop.started.values():
                 stmt = start_from_zero(stmt, tirx.const(True, "bool"))
@@ -303,11 +336,39 @@ class _Consumer:
                 stmt = start_from_zero(stmt, tirx.EQ(at, loop.form.node.min))
             steps.append(without_fence(stmt) if issued and op.kind == "mma" else stmt)
             issued = op.kind == "mma" and apart
+            read = [pair for pair, last in reading.items() if last == op.name]
+            reading = {pair: last for pair, last in reading.items() if pair not in read}
+            steps += self._released_by_lanes(loop, op, read, flight)
         done = flight.done_before() if loop.late else flight.all_done()
-        return [*steps, *self._done(loop, done, flight)]
+        return [*steps, *self._done(loop, done, flight, {})]
 
-    def _done(self, loop: RoleLoop, groups: list[WgmmaGroup], flight: WgmmasInFlight) -> list[Stmt]:
-        """Return the wait for ``groups``, behind which ``flight`` is left, and their releases."""
+    def _released_by_lanes(
+        self, loop: RoleLoop, op: OpPlan, pairs: list[int], flight: WgmmasInFlight
+    ) -> list[Stmt]:
+        """Release the slots of ``pairs``, which ``op`` was the last statement of a step to read.
+
+        Not those that wgmmas of this step still read, in flight or to come: they release them.
+        """
+        reading = {pair for group in flight.groups if not group.before for pair in group.pairs}
+        behind = loop.consumed()
+        behind = behind[behind.index(op) + 1 :]
+        reading |= {
+            pair for later in behind if later.kind == "mma" for pair in loop.group(later).pairs
+        }
+        waited = [pair for pair in pairs if loop.barriers[pair].empty is not None]
+        return [self._release(loop, pair, behind=False) for pair in waited if pair not in reading]
+
+    def _done(
+        self,
+        loop: RoleLoop,
+        groups: list[WgmmaGroup],
+        flight: WgmmasInFlight,
+        reading: Collection[int],
+    ) -> list[Stmt]:
+        """Return the wait for ``groups``, behind which ``flight`` is left, and their releases.
+
+        ``reading``: pairs whose slots statements of this step have yet to read.
+        """
         if not groups:
             return []
         matmuls = self.kernel.plan.matmuls
@@ -317,8 +378,12 @@ class _Consumer:
         before = self._released_by(loop, [group for group in groups if group.before])
         ran = loop.form.node.min < loop.form.var
         given = [tirx.IfThenElse(ran, seq(*before), None)] if before else []
-        now = self._released_by(loop, [group for group in groups if not group.before])
-        return [*waits, *given, *now]
+        now = [
+            replace(group, pairs=tuple(pair for pair in group.pairs if pair not in reading))
+            for group in groups
+            if not group.before
+        ]
+        return [*waits, *given, *self._released_by(loop, now)]
 
     def _wait(self, loop: RoleLoop, op: OpPlan, pair: int) -> Stmt:
         at, barriers = loop.positions[CONSUMER][pair], loop.barriers[pair]
@@ -342,7 +407,8 @@ class _Consumer:
 
         If lanes load operands themselves, a thread of each warp arrives.
         """
-        barriers, by_warp = loop.barriers[pair], reads_by_lane(self.kernel.plan.matmuls)
+        barriers = loop.barriers[pair]
+        by_warp = reads_by_lane(self.kernel.plan.matmuls) or self.kernel.is_by_warp(loop, pair)
         lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
         at = loop.positions[CONSUMER][pair]
         slot, counter = at.at(behind=behind), at.register(behind=behind)
@@ -369,17 +435,17 @@ class _Consumer:
         return seq(with_origin(origin, fence), with_origin(origin, met), release)
 
     def _check(self, loop: RoleLoop, op: OpPlan) -> None:
-        touched, matmuls = _touched(loop, op), {one.op for one in self.kernel.plan.matmuls}
+        touched, matmuls = shared_by(loop, op), {one.op for one in self.kernel.plan.matmuls}
         written = loop.effects(op.name).buffers(WRITE) & touched
-        if touched and (op.name.statement not in matmuls or written):
+        read = [loop.pair(buf) for buf in touched if buf in loop.rings]
+        waited = [pair for pair in read if loop.barriers[pair].empty is not None]
+        by_lane = (
+            by_warpgroup(self.kernel.plan.matmuls)
+            and not loop.staged
+            and len(read) == len(touched) == len(waited)
+            and all(self.kernel.is_by_warp(loop, pair) for pair in waited)
+        )
+        if touched and (not (op.name.statement in matmuls or by_lane) or written):
             name = str(next(iter(touched)).name)
             why = Reason("role.use", op=op.name, buffer=name)
             raise LoweringError("role.loop", loop=loop.plan.name, why=why)
-
-
-def _touched(loop: RoleLoop, op: OpPlan) -> set[Buffer]:
-    """Return the shared memory that ``op`` accesses; a wait accesses none."""
-    if op.kind == "wait":
-        return set()
-    accessed = {access.buffer for access in loop.effects(op.name).accesses}
-    return {buf for buf in accessed if is_shared(buf)}

@@ -19,11 +19,12 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
+from ...machine import WARP
 from ...mechanisms.roles import by_warpgroup
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
-from ..analysis.effects import WRITE, Effects, effects
+from ..analysis.effects import READ, WRITE, Effects, effects
 from ..expand.rings import Ring, definitions, instantiate, make_ring
 from ..ir.calls import WGMMA_COMMIT, WGMMA_FENCE, called
 from ..ir.kernels import bodies
@@ -147,6 +148,16 @@ class RoleLoop:
         own = [pair for pair, reader in last.items() if reader == op.name]
         return [pair for pair in sorted(own) if self.barriers[pair].empty is not None]
 
+    @cached_property
+    def lanes(self) -> dict[int, Op]:
+        """The mbarrier pairs whose slots statements read themselves, with the last of a step."""
+        found: dict[int, Op] = {}
+        for op in self.consumed():
+            if op.kind not in ("wait", "mma"):
+                read = self.effects(op.name).buffers(READ)
+                found |= {self.pair(ring): op.name for ring in self.rings if ring in read}
+        return found
+
     def left_in_flight(self) -> list[int]:
         """Return the mbarrier pairs whose slots are released in the step after they are read."""
         if not self.late:
@@ -186,6 +197,12 @@ class SpecialisedKernel:
     def places(self, role: str) -> list[Position]:
         """Return the position of ``role`` in every mbarrier pair."""
         return [at for loop in self.loops.values() for at in loop.positions[role]]
+
+    def is_by_warp(self, loop: RoleLoop, pair: int) -> bool:
+        """Whether each warp of a warpgroup releases the slots of ``pair``, as the plan counts."""
+        role = self.plan.role(CONSUMER)
+        warps = role.threads // role.ping_pong_groups // WARP
+        return loop.barriers[pair].plan.arrivals == warps * self.plan.cluster
 
     def instance(
         self,
@@ -368,3 +385,11 @@ def check_condition(condition: Expr, thread: Any) -> None:
     if has(condition, (TensorLoad, Call)) or uses(condition, [thread]):
         why = Reason("role.condition", condition=str(condition))
         raise LoweringError("role.kernel", why=why)
+
+
+def shared_by(loop: RoleLoop, op: OpPlan) -> set[Buffer]:
+    """Return the shared memory that ``op`` accesses; a wait accesses none."""
+    if op.kind == "wait":
+        return set()
+    accessed = {access.buffer for access in loop.effects(op.name).accesses}
+    return {buf for buf in accessed if is_shared(buf)}

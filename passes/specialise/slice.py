@@ -16,8 +16,8 @@ The producer keeps the copies of the loops that have mbarriers, and the tile loo
 around them. Everything else is the consumers'. Loops of roles are marked to stay rolled, because
 nvcc would unroll the producer's by its trip count.
 
-Does not handle: statements in such a loop that use a ring other than by a matmul, shared memory
-other than rings and staged stores, conditions that depend on what is computed.
+Does not handle: statements in such a loop that write a ring, shared memory other than rings and
+staged stores, conditions that depend on what is computed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from ..plan import (
     MbarrierPair,
     RolePlan,
 )
-from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .layouts import shared_bytes
 from .ping_pong import ping_pong_obstacle, why_cooperative
 from .table import moved_by
@@ -215,6 +215,7 @@ def _mbarrier_pairs(
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
     release = _released_at(loop)
+    lanes = {release[name] for name in _read_by_lanes(loop) if name in release}
     groups: dict[tuple[int, int], list[CopyInfo]] = {}
     for op in moved:
         groups.setdefault((release.get(op.dst, 0), depths[op.dst]), []).append(op)
@@ -223,6 +224,8 @@ def _mbarrier_pairs(
     for (at, depth), own in sorted(groups.items(), key=lambda item: item[0]):
         name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
         first = depth == least[at]
+        by_lane = by_warp or at in lanes
+        each = arrivals * _WARPS if by_lane and not by_warp else arrivals
         pairs.append(
             MbarrierPair(
                 loop=loop.name,
@@ -233,18 +236,21 @@ def _mbarrier_pairs(
                 bytes=sum(shared_bytes(op) for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
-                arrivals=arrivals if first else 0,
-                reason=_release_reason(loop, depth, by_warp, late) if first else TOGETHER,
+                arrivals=each if first else 0,
+                reason=_release_reason(loop, depth, by_lane, late) if first else TOGETHER,
             )
         )
     return pairs
 
 
 def _released_at(loop: LoopInfo) -> dict[str, int]:
-    """Behind how many statements of a step that are no matmul the last one reads each tile.
+    """Behind how many statements of a step that are no matmul the last reader of each tile stands.
 
-    Matmuls with nothing between them release what they read together.
+    Matmuls with nothing between them release what they read together, also what other statements
+    read of it: those do not wait for the matmuls.
     """
+    matmuls = [op for op in loop.ops if isinstance(op, MatmulInfo)]
+    operands = {name for op in matmuls for name in (op.a, op.b)}
     found: dict[str, int] = {}
     behind = 0
     for op in loop.ops:
@@ -252,7 +258,14 @@ def _released_at(loop: LoopInfo) -> dict[str, int]:
             found |= dict.fromkeys((op.a, op.b), behind)
         elif not isinstance(op, CopyInfo):
             behind += 1
+            found |= {name: behind for name in op.reads if name not in operands}
     return found
+
+
+def _read_by_lanes(loop: LoopInfo) -> set[str]:
+    """The tiles that statements read which are no matmuls."""
+    others = (op for op in loop.ops if isinstance(op, StatementInfo))
+    return {name for op in others for name in op.reads}
 
 
 def _release_reason(loop: LoopInfo, depth: int, by_warp: bool, late: bool) -> Reason:

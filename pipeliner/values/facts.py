@@ -144,7 +144,8 @@ class StatementInfo:
     """Any other statement of the body: what it costs.
 
     ``bound``: it uses thread variables. ``loads``: it reads global memory that the loop leaves
-    alone, so that a later iteration's may be read ahead.
+    alone, so that a later iteration's may be read ahead. ``reads``: the shared memory that it
+    reads.
     """
 
     op: str
@@ -156,6 +157,7 @@ class StatementInfo:
     tensor_flops: int = 0
     bound: bool = True
     loads: bool = True
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

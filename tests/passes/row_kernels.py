@@ -216,3 +216,59 @@ def log_sum_exp(m: int, n: int, k: int, tile: int = 128) -> Any:
                         L[y * tile + i] = top[i] + T.log(whole[i])
 
     return main
+
+
+def normalised(m: int, n: int, k: int, tile: int = 128) -> Any:
+    """A product whose rows are divided by the root of the mean square of A's (RMS norm)."""
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((m, k), "float16"),
+        B: T.Buffer((n, k), "float16"),
+        C: T.Buffer((m, n), "float16"),
+    ) -> None:
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for y in T.thread_binding(m // tile, thread="blockIdx.y"):
+            for x in T.thread_binding(n // tile, thread="blockIdx.x"):
+                with T.sblock("cta"):
+                    acc = T.sblock_alloc_buffer((tile, tile), "float32", scope="local")
+                    squares = T.sblock_alloc_buffer((tile,), "float32", scope="local")
+                    factor = T.sblock_alloc_buffer((tile,), "float32", scope="local")
+                    for i, j in T.grid(tile, tile):
+                        with T.sblock("init"):
+                            acc[i, j] = T.float32(0)
+                    for i in range(tile):
+                        with T.sblock("squares_init"):
+                            squares[i] = T.float32(0)
+                    for s in range(k // STEP):
+                        with T.sblock("step"):
+                            A_shared = T.sblock_alloc_buffer(
+                                (tile, STEP), "float16", scope="shared"
+                            )
+                            B_shared = T.sblock_alloc_buffer(
+                                (tile, STEP), "float16", scope="shared"
+                            )
+                            for i, j in T.grid(tile, STEP):
+                                with T.sblock("A_shared"):
+                                    A_shared[i, j] = A[y * tile + i, s * STEP + j]
+                            for i, j in T.grid(tile, STEP):
+                                with T.sblock("B_shared"):
+                                    B_shared[i, j] = B[x * tile + i, s * STEP + j]
+                            for i, j, r in T.grid(tile, tile, STEP):
+                                with T.sblock("matmul"):
+                                    acc[i, j] = acc[i, j] + T.Cast(
+                                        "float32", A_shared[i, r]
+                                    ) * T.Cast("float32", B_shared[j, r])
+                            for i, r in T.grid(tile, STEP):
+                                with T.sblock("squares"):
+                                    squares[i] = squares[i] + T.Cast(
+                                        "float32", A_shared[i, r]
+                                    ) * T.Cast("float32", A_shared[i, r])
+                    for i in range(tile):
+                        with T.sblock("factor"):
+                            factor[i] = T.rsqrt(squares[i] * T.float32(1 / k))
+                    for i, j in T.grid(tile, tile):
+                        with T.sblock("out"):
+                            C[y * tile + i, x * tile + j] = T.Cast("float16", acc[i, j] * factor[i])
+
+    return main

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any, Final
+
 import numpy as np
 import pytest
 
 import pipeliner
 from pipeliner.kernel.compiled import Kernel
+from pipeliner.mutation import mutate
 from pipeliner.plan import KernelPlan
 
 from ..refusals import gives
-from .row_kernels import STEP, log_sum_exp, row_statistics, scaled_steps
+from .row_kernels import STEP, log_sum_exp, normalised, row_statistics, scaled_steps
+from .sass import loop_around
 
+BY_TMA: Final[dict[str, Any]] = {"instruction": "wgmma", "mechanism": "tma"}
 TARGETS = {"h100": ["consumer", "producer"], "a100": []}
 M, N, K, TILE = 128, 128, 4 * STEP, 64
 
@@ -106,3 +112,56 @@ def test_nothing_spills_and_no_wgmma_waits_for_another(kernel: object) -> None:
     assert callable(kernel)
     used = pipeliner.build(kernel(512, 512, 512), "h200").resources
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_squares_of_a_tile_that_the_matmul_reads_too(target: str) -> None:
+    kernel = checked(pipeliner.build(normalised(M, N, K, TILE), target), target)
+    a, b = operands(8)
+    done = kernel.emulate(a, b, np.full((M, N), np.nan, "float16"))
+    assert not done.hazards
+    wide = a.astype("float64")
+    exact = wide @ b.astype("float64").T / np.sqrt((wide**2).mean(axis=1, keepdims=True))
+    assert np.abs(done.outputs["C"] - exact).max() < 2e-2
+
+
+def test_what_lanes_read_they_release_behind_a_fence() -> None:
+    plan = pipeliner.plan_of(pipeliner.pipeline(normalised(M, N, K, TILE), "h100"))
+    (pair,) = plan.mbarriers
+    assert pair.rings == ("A_shared", "B_shared")
+    assert pair.arrivals == plan.role("consumer").threads // 32
+    assert gives(pair.reason, "release.by_warp")
+
+
+@pytest.mark.deep("test_what_lanes_read_they_release_behind_a_fence")
+def test_every_mutant_of_what_lanes_read_is_killed() -> None:
+    report = mutate(pipeliner.build(normalised(64, 64, 7 * STEP, 64), "h100", **BY_TMA, depth=2))
+    assert len(report.fates) > 20
+    assert report.ok, [str(fate.mutant) for fate in report.survivors]
+
+
+@pytest.mark.nvcc
+def test_lanes_share_out_the_squares_of_a_row() -> None:
+    """A thread has 32 elements of a step of 128 x 64: four lanes a row, two rows a lane."""
+    kernel = pipeliner.build(normalised(4096, 4096, 4096), "h200", **BY_TMA)
+    used = kernel.resources
+    assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
+    loop = loop_around(str(kernel.sass), "HGMMA")
+    assert sum(line.startswith("FFMA") for line in loop) == 32
+    assert len(loop) <= 135
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_scales_are_loaded_a_step_ahead(steps: int) -> None:
+    k = steps * STEP
+    kernel = pipeliner.build(scaled_steps(M, N, k, TILE), "h100", **BY_TMA)
+    rng = np.random.default_rng(4)
+    a, b = (rng.normal(size=(rows, k)).astype("float16") / 4 for rows in (M, N))
+    scales = rng.uniform(0.5, 2, (steps, M)).astype("float32")
+    done = kernel.emulate(a, b, scales, np.full((M, N), np.nan, "float32"))
+    assert not done.hazards
+    parts = (x.astype("float64").reshape(-1, steps, STEP) for x in (a, b))
+    exact = np.einsum("msk,nsk,sm->mn", *parts, scales.astype("float64"))
+    assert np.abs(done.outputs["C"] - exact).max() < 1e-4
+    loads = re.findall(r"(\w+_ptr)\[\w+\] = F_ptr\[", str(kernel.cuda))
+    assert set(loads) == {"even_0_ptr", "odd_0_ptr"}

@@ -41,9 +41,17 @@ def test_a_step_scales_each_sum_once() -> None:
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
     assert used.registers <= 168
     loop = loop_around(str(kernel.sass), "QGMMA")
-    assert sum("QGMMA" in line for line in loop) == 4
-    assert sum(bool(re.match(r"FFMA", line)) for line in loop) == 64
-    assert len(loop) <= 115
+    assert sum("QGMMA" in line for line in loop) == 8, "two steps, whose scales are loaded ahead"
+    assert sum(bool(re.match(r"FFMA", line)) for line in loop) == 128
+    assert len(loop) <= 235
+    first = next(at for at, line in enumerate(loop) if "QGMMA" in line)
+    loads = {at: re.match(r"LDG\S* (R\d+)", line) for at, line in enumerate(loop[:first])}
+    waited = [
+        load[1]
+        for at, load in loads.items()
+        if load and any(f", {load[1]}" in line for line in loop[at + 1 : first])
+    ]
+    assert not waited, "a copy of what was just loaded would wait for it"
 
 
 @pytest.mark.deep("tests/passes/test_several_matmuls.py")
