@@ -19,6 +19,7 @@ from .closed_form import contraction_info
 from .loops.attention_cut import ctas_of
 from .loops.forms import loop_info
 from .tile_space import (
+    FEW_QUERIES,
     depthwise_tile,
     loop_tiles,
     raster_group,
@@ -214,7 +215,8 @@ def compare_loops(
 ) -> dict[LoopTile, float]:
     """The predicted time of each tile of a loop that ``default_tile`` chooses from.
 
-    Raises what ``default_tile`` raises.
+    A tile of a warp or two only where its loop is pipelined: what fills one slot is more than so
+    few threads have registers for. Raises what ``default_tile`` raises.
     """
     request = Request(instruction=instruction, accumulate=accumulate)
     found: dict[LoopTile, float] = {}
@@ -225,7 +227,8 @@ def compare_loops(
         except PipelinerError as err:  # what is demanded does not fit this tile
             failed = err
             continue
-        if plan.matmuls and plan.predicted_us > 0.0:
+        pipelined = any(loop.pipelined for loop in plan.loops)
+        if plan.matmuls and plan.predicted_us > 0.0 and (pipelined or tile.m not in FEW_QUERIES):
             found[tile] = plan.predicted_us
     if found:
         return found

@@ -23,7 +23,7 @@ from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
 from .closed_form import copy_info, storage_bytes, typical
-from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, splits_of
+from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
 from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, LoopTile, RowTile, divisor
 from .workloads import (
     LOOPS,
@@ -81,6 +81,12 @@ LEAST_STEPS: Final = 4
 QUERIES: Final = (64, 128, 192)
 """Queries of a tile of attention to compare: one to three warpgroups of 64 rows."""
 
+FEW_QUERIES: Final = (16, 32)
+"""The same where there are no more rows, and no warpgroups: tiles of one or two warps."""
+
+FEW_KEYS: Final = (32, 64, 128)
+"""Keys of a step of so few queries."""
+
 KEYS: Final = tuple(range(64, 177, 16))
 """Keys of a step to compare; the scores of 64 queries and 176 keys are 88 registers a thread."""
 
@@ -133,11 +139,12 @@ def attention_tiles(
     """
     row = element_bytes(attention.storage) * attention.dim
     keys = -(-attention.keys // FEWEST_KEYS) * FEWEST_KEYS
-    queries = [m for m in QUERIES if m < attention.queries + QUERIES[0]]
-    steps = [n for n in KEYS if n <= keys] or [keys]
+    few = [] if machine.wgmmas else [m for m in FEW_QUERIES if _rows(attention, m) <= m]
+    queries = [*few[:1], *(m for m in QUERIES if m < attention.queries + QUERIES[0])]
     found = [
         AttentionTile(m, n, grouped=is_grouped(attention, m))
-        for m, n in itertools.product(queries, steps)
+        for m in queries
+        for n in [n for n in (FEW_KEYS if m in few else KEYS) if n <= keys] or [keys]
         if (m + 2 * n) * row <= machine.smem_per_cta
     ]
     if splits is not None:
@@ -147,6 +154,11 @@ def attention_tiles(
         for tile in found
         for count in (1, *_splits_of_keys(attention, tile, machine))
     ]
+
+
+def _rows(attention: Attention, m: int) -> int:
+    """Rows that tiles of ``m`` rows cut."""
+    return rows_of(attention, AttentionTile(m, 1, grouped=is_grouped(attention, m)))
 
 
 def _splits_of_keys(attention: Attention, tile: AttentionTile, machine: Machine) -> list[int]:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from pipeliner import pipeline, plan_of
 from pipeliner.errors import WorkloadError
-from pipeliner.machine import A100, H100
+from pipeliner.machine import A100, H100, machine_for
 from pipeliner.passes.recognise.facts import recognise
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import Candidate, workload_key, workload_of
@@ -25,6 +26,7 @@ from pipeliner.schedules.loops.attention_cut import CUT_SHORT
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.schedules.tile_space import attention_tiles
+from pipeliner.targets import cuda_target
 from pipeliner.tuning.space import point_of
 from pipeliner.values.facts import CopyInfo, KernelInfo
 from tests.refusals import gives, refused
@@ -122,6 +124,21 @@ def test_few_queries_split_their_keys_among_all_sms(heads: tuple[int, int]) -> N
         assert 0.9 * H100.sms < batch * shared * tile.splits <= H100.sms
         assert default_tile(attention, H100, splits=2).splits == 2
     assert not default_tile(replace(attention, causal=True), H100).grouped
+
+
+@pytest.mark.parametrize(("target", "batch"), [("a100", 8), ("rtx4090", 1), ("rtx5090", 8)])
+def test_without_warpgroups_few_queries_are_a_tile_of_one_warp(target: str, batch: int) -> None:
+    """What is chosen is pipelined by mma.sync as it is predicted, the weights in registers."""
+    attention = Attention(batch, 32, 1, 16384, 128, kv_heads=8)
+    tile = default_tile(attention, machine_for(cuda_target(target)))
+    assert (tile.m, tile.grouped) == (16, True)
+    plan = plan_of(pipeline(schedule_attention(attention, tile), target))
+    assert [one.operand for one in plan.matmuls] == ["shared", "computed"]
+    assert [one.warps for one in plan.matmuls] == [(1, 1), (1, 1)]
+    (loop,) = plan.loops
+    assert loop.pipelined
+    more = default_tile(replace(attention, queries=20), machine_for(cuda_target(target)))
+    assert more.m >= 64
 
 
 def test_the_plan_says_why_keys_are_split() -> None:

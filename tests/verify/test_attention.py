@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.schedules import Attention, AttentionTile, schedule_attention
+from pipeliner.machine import machine_for
+from pipeliner.schedules import Attention, AttentionTile, default_tile, schedule_attention
+from pipeliner.targets import cuda_target
 from pipeliner.timeline.make import timeline
 from pipeliner.verification.verdict import verify_workload
 
@@ -77,6 +79,16 @@ def test_a_plan_that_is_handed_back_makes_the_same_kernel() -> None:
 def test_its_timeline_stands_beside_that_of_one_slot() -> None:
     schedule = schedule_attention(Attention(1, 1, 128, 512, 64), AttentionTile(128, 64))
     assert timeline(schedule, "h100", iterations=2).speedup > 1
+
+
+@pytest.mark.nvcc
+@pytest.mark.deep("tests/passes/test_computed_operands.py::test_no_register_spills_on_an_a100")
+@pytest.mark.parametrize("target", ["h200", "a100"])
+def test_few_queries_need_no_more_registers_than_there_are(target: str) -> None:
+    attention = Attention(1, 32, 1, 8192, 128, kv_heads=8)
+    tile = default_tile(attention, machine_for(cuda_target(target)))
+    used = pipeliner.build(schedule_attention(attention, tile), target).resources
+    assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
 
 
 def test_splits_are_combined_where_bfloat16_is_made_bit_by_bit() -> None:
