@@ -32,11 +32,39 @@ def _half(value: Any, dtype: str) -> Any:
     return value * tirx.const(0.5, dtype)
 
 
+_ERFC: Final = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+_ERFC_SLOPE: Final = 0.3275911
+"""``erfc(z) = polynomial(t) * exp(-z * z)`` with ``t = 1 / (1 + slope * z)``, off by 1.5e-7 at most.
+
+Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26; the highest power of t first.
+"""
+
+
+def _gelu(x: Any, dtype: str) -> Any:
+    """``x`` times the normal distribution's integral up to it.
+
+    In float32 by a polynomial: 14 instructions an element, where CUDA's erff takes 30 and registers
+    that a tile of sums does not leave.
+    """
+    if dtype != "float32":
+        root = tirx.const(math.sqrt(0.5), dtype)
+        return _half(x, dtype) * (tirx.const(1, dtype) + tirx.erf(x * root))
+
+    def number(value: float) -> Any:
+        return tirx.const(value, dtype)
+
+    slope = tirx.abs(x) * number(_ERFC_SLOPE * math.sqrt(0.5))
+    t = number(1) / (slope + number(1))
+    powers = number(0)
+    for factor in _ERFC:
+        powers = (powers + number(factor / 2)) * t
+    beyond = powers * tirx.exp2(x * x * number(-0.5 * math.log2(math.e)))
+    return x * tirx.Select(x > number(0), number(1) - beyond, beyond)
+
+
 _ACTIVATIONS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "relu": lambda x, dtype: tirx.max(x, tirx.const(0, dtype)),
-    "gelu": lambda x, dtype: (
-        _half(x, dtype) * (tirx.const(1, dtype) + tirx.erf(x * tirx.const(math.sqrt(0.5), dtype)))
-    ),
+    "gelu": lambda x, dtype: _gelu(x, dtype),
     "silu": lambda x, dtype: x * tirx.sigmoid(x),
 }
 
