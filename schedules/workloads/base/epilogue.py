@@ -34,7 +34,7 @@ def _half(value: Any, dtype: str) -> Any:
 
 _ERFC: Final = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 _ERFC_SLOPE: Final = 0.3275911
-"""``erfc(z) = polynomial(t) * exp(-z * z)`` with ``t = 1 / (1 + slope * z)``, off by 1.5e-7 at most.
+"""``erfc(z) = polynomial(t) * exp(-z * z)``, ``t = 1 / (1 + slope * z)``, off by 1.5e-7 at most.
 
 Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26; the highest power of t first.
 """
@@ -64,7 +64,7 @@ def _gelu(x: Any, dtype: str) -> Any:
 
 _ACTIVATIONS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "relu": lambda x, dtype: tirx.max(x, tirx.const(0, dtype)),
-    "gelu": lambda x, dtype: _gelu(x, dtype),
+    "gelu": _gelu,
     "silu": lambda x, dtype: x * tirx.sigmoid(x),
 }
 
