@@ -6,6 +6,7 @@ and by PyTorch's. Where PyTorch is missing, it says so; without a GPU every op i
 
     python examples/language_models.py                                 small ones, compared
     python examples/language_models.py bert --bench                    32 texts of 128 tokens
+    python examples/language_models.py bert --bench --relax            by TVM's relax, too
     python examples/language_models.py llama --bench                   one text of 2048 tokens
     python examples/language_models.py llama --batch 16 --cache 4096 --bench       16 next tokens
 
@@ -149,16 +150,52 @@ def llama(
     return Layer().eval()
 
 
-def graphed(run: Callable[[], Any]) -> Callable[[], Any]:
-    """What replays a CUDA graph of one ``run`` and returns its result."""
+def by_relax(model: Any, x: Any, target: Any) -> Any:
+    """BERT's layers as an executable of TVM: imported, scheduled and compiled by relax."""
     import torch
+    import tvm
+    from tvm.relax.frontend import detach_params
+    from tvm.relax.frontend.torch import from_exported_program
 
-    with torch.cuda.stream(torch.cuda.Stream()):
+    import pipeliner.relax
+
+    exact = copy.deepcopy(model).float().cpu()
+    program = torch.export.export(exact, (x.float().cpu(),))
+    options = {"keep_params_as_input": True, "unwrap_unit_return_tuple": True}
+    mod, _ = detach_params(
+        from_exported_program(program, run_ep_decomposition=False, **options)  # attention whole
+    )
+    values = {
+        "p_" + name.replace(".", "_"): tvm.runtime.tensor(value.detach().numpy())
+        for name, value in exact.named_parameters()
+    }
+    return pipeliner.relax.compile(mod, values, target, half_inputs=True, cuda_graph=False)
+
+
+def run_by_relax(model: Any, x: Any) -> Callable[[], Any]:
+    """What runs the executable of ``by_relax`` on this GPU, in a CUDA graph."""
+    import torch
+    import tvm
+    from tvm import relax
+
+    from pipeliner import meta
+
+    machine = relax.VirtualMachine(by_relax(model, x, meta.target()), tvm.cuda())
+    given = tvm.runtime.from_dlpack(x)
+    return graphed(lambda: torch.from_dlpack(machine["main"](given)))
+
+
+def graphed(run: Callable[[], Any]) -> Callable[[], Any]:
+    """What replays a CUDA graph of one ``run``, by TVM or by PyTorch, and returns its result."""
+    import torch
+    import tvm_ffi
+
+    with tvm_ffi.use_torch_stream(torch.cuda.stream(torch.cuda.Stream())):
         for _ in range(3):
             run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with tvm_ffi.use_torch_stream(torch.cuda.graph(graph, capture_error_mode="relaxed")):
         result = run()
 
     def replay() -> Any:
@@ -203,7 +240,9 @@ def ways(model: Any, x: Any, peers: list[str]) -> Iterator[tuple[str, Callable[[
             yield f"torch.compile, {peer}", run
 
 
-def bench(ours: Any, theirs: Any, x: Any, exact: Any, peers: list[str]) -> None:
+def bench(
+    ours: Any, theirs: Any, x: Any, exact: Any, peers: list[str], *, relax: bool = False
+) -> None:
     """Print times and errors, one after the other.
 
     An error is the largest difference from what float64 gives for the same input.
@@ -223,6 +262,8 @@ def bench(ours: Any, theirs: Any, x: Any, exact: Any, peers: list[str]) -> None:
     ours(x)  # builds its kernels
     own = graphed(partial(torch.compile(ours), x))
     times = [show("ours, by torch.compile in a CUDA graph", own)]
+    if relax:
+        show("ours, by relax in a CUDA graph", run_by_relax(theirs, x))
     others = [show(name, run) for name, run in ways(theirs, x, peers)]
     times.append(show("ours again", own))
     print(f"ours: {min(others) / max(times):.3f}x the fastest of the others")
@@ -236,6 +277,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--cache", type=int, help="tokens of the cache, of which one is computed")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--relax", action="store_true", help="with --bench, BERT by relax, too")
     asked = parser.parse_args(argv)
     for name in asked.models:
         with torch.no_grad():
@@ -273,7 +315,7 @@ def compare(name: str, asked: argparse.Namespace) -> None:
     shape = f"{batch} x {tokens} tokens" + (f", {asked.cache} cached" if asked.cache else "")
     print(f"{name}, {shape}: error of ours {off[0]:.5f}, of PyTorch {off[1]:.5f}")
     if asked.bench:
-        bench(ours, theirs, x, exact, list(asked.peers))
+        bench(ours, theirs, x, exact, list(asked.peers), relax=asked.relax and name == "bert")
     for reason, count in pt.fallbacks().items():
         print(f"{count} x {reason}")
 
