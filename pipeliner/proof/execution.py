@@ -171,26 +171,28 @@ class Execution:
         if number not in self._families:
             return range(low, high, step)
         at, family = self._families[number]
-        return self._decided((at, around), family, low, step)
+        return self._decided((at, around), family, family.more.get(number, 0), low, step)
 
-    def _decided(self, key: Head, family: Family, low: int, step: int) -> Iterator[int | None]:
+    def _decided(
+        self, key: Head, family: Family, more: int, low: int, step: int
+    ) -> Iterator[int | None]:
         instance = self.instances.setdefault(key, Instance(family))
         at = 0
         if family.fixed is not None:
             instance.count, instance.closed = family.fixed, True
         while True:
-            while at == instance.count and not instance.closed:
-                if at < family.least:
+            while at == instance.count + more and not instance.closed:
+                if instance.count < family.least:
                     instance.count += 1
                 elif not self._scheduler.is_quiet:
                     yield None
                 else:
                     self._scheduler.is_quiet = False
-                    if self._decide(self, key, at):
+                    if self._decide(self, key, instance.count):
                         instance.count += 1
                     else:
                         instance.closed = True
-            if at >= instance.count:
+            if at >= instance.count + more:
                 return
             yield low + at * step
             at += 1

@@ -8,9 +8,9 @@ equally many iterations.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 import tvm_ffi
 from tvm import tirx
@@ -21,6 +21,12 @@ from ..passes.ir.nodes import const_int, variables
 from .deciding import Deciding
 from .eventually import Repeats, Unbounded
 
+_Key: TypeAlias = tuple[tuple[str, ...], str, str]
+"""The loops around some, their variable and their extent, by name."""
+
+_APART: Final = 2
+"""Iterations that one role peels at most, of a loop that others make whole."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -29,7 +35,8 @@ class Family:
     ``numbers``: of their statements. ``around``: the variables of the loops around them.
     ``extent``: their own trip count, None where that is computed. ``after``, ``every``: from which
     iteration on what decides repeats, and how often. ``least``: iterations that it makes at least.
-    ``fixed``: those that it makes, None where that is left open.
+    ``fixed``: those that it makes, None where that is left open. ``more``: of some of the loops, by
+    number, how many iterations more they make, as where one role has peeled an iteration.
     """
 
     name: str
@@ -41,6 +48,7 @@ class Family:
     every: int = 1
     least: int = 0
     fixed: int | None = None
+    more: Mapping[int, int] = field(default_factory=dict)
 
     def phase(self, iteration: int) -> int:
         """What stands for an iteration: itself, or the first one that is like it."""
@@ -59,7 +67,7 @@ class _Loop:
 def families(func: Any, deciding: Deciding) -> tuple[Family, ...]:
     """Return the families of candidates, those whose iterations do not come to repeat left out."""
     loops = _candidates(func)
-    grouped: dict[tuple[tuple[str, ...], str, str], list[_Loop]] = {}
+    grouped: dict[_Key, list[_Loop]] = {}
     for loop in loops:
         key = loop.around, str(loop.stmt.loop_var.name), str(loop.stmt.extent)
         grouped.setdefault(key, []).append(loop)
@@ -67,22 +75,46 @@ def families(func: Any, deciding: Deciding) -> tuple[Family, ...]:
     while keys:
         repeats = _repeats(func, deciding, {key: grouped[key] for key in keys})
         if isinstance(repeats, Repeats):
-            return tuple(_family(key, grouped[key], repeats) for key in keys)
+            return tuple(_family(loops, repeats) for loops in _related(grouped, keys))
         keys.remove(repeats)
     return ()
 
 
-def _family(key: tuple[tuple[str, ...], str, str], loops: list[_Loop], repeats: Repeats) -> Family:
-    around, name, text = key
+def _related(grouped: Mapping[_Key, list[_Loop]], keys: list[_Key]) -> list[list[_Loop]]:
+    """The loops of each family: of one variable, with extents alike or a few iterations apart."""
+    found: list[list[_Loop]] = []
+    for key in keys:
+        extent = const_int(grouped[key][0].stmt.extent)
+        for loops in found:
+            other = const_int(loops[0].stmt.extent)
+            alike = (key[0], key[1]) == (loops[0].around, str(loops[0].stmt.loop_var.name))
+            if alike and extent is not None and other is not None and abs(extent - other) <= _APART:
+                loops.extend(grouped[key])
+                break
+        else:
+            found.append(list(grouped[key]))
+    return found
+
+
+def _family(loops: list[_Loop], repeats: Repeats) -> Family:
+    extents = {loop.number: const_int(loop.stmt.extent) for loop in loops}
+    known = [extent for extent in extents.values() if extent is not None]
+    shortest = min(loops, key=lambda loop: extents[loop.number] or 0)
+    around, name, text = (
+        loops[0].around,
+        str(loops[0].stmt.loop_var.name),
+        str(shortest.stmt.extent),
+    )
     variables = [loop.stmt.loop_var for loop in loops]
     return Family(
         name,
         frozenset(loop.number for loop in loops),
         around,
-        const_int(loops[0].stmt.extent),
+        min(known) if known else None,
         text,
         max(repeats.after[var] for var in variables),
         _lcm(repeats.every[var] for var in variables),
+        more={n: e - min(known) for n, e in extents.items() if e is not None and e > min(known)},
     )
 
 
@@ -90,9 +122,7 @@ def _lcm(values: Any) -> int:
     return math.lcm(*values)
 
 
-def _repeats(
-    func: Any, deciding: Deciding, grouped: dict[tuple[tuple[str, ...], str, str], list[_Loop]]
-) -> Any:
+def _repeats(func: Any, deciding: Deciding, grouped: dict[_Key, list[_Loop]]) -> Any:
     """Return how what decides repeats; or the key of loops for which it does not."""
     free = {loop.stmt.loop_var: key for key, loops in grouped.items() for loop in loops}
     own = [loop.stmt.extent for loops in grouped.values() for loop in loops]

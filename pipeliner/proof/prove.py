@@ -158,14 +158,16 @@ def _claims(whole: Launched) -> Iterator[_Claim]:
             yield _Claim(tuple(counts), tuple(walked))
     for least in (0, 1) if outer else ():
         around = [replace(family, least=least) for family in outer]
-        own = [LoopCounts(family.name, 0, family.text) for family in inner]
+        own = [_counts(family, family.text) for family in inner]
         yield _Claim((*map(_counts, around), *own), (tuple(around),))
-    own = [LoopCounts(family.name, 0, family.text) for family in whole.families]
+    own = [_counts(family, family.text) for family in whole.families]
     yield _Claim(tuple(own), ((),))
 
 
-def _counts(family: Family) -> LoopCounts:
-    return LoopCounts(family.name, family.least)
+def _counts(family: Family, only: str = "") -> LoopCounts:
+    """The trip counts of a family, with the most that some of its loops make beyond the others."""
+    more = max(family.more.values(), default=0)
+    return LoopCounts(f"{family.name} (+ {more})" if more else family.name, family.least, only)
 
 
 def _judge(subject: Launched) -> Callable[[Hazard], bool]:

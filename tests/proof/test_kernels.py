@@ -11,7 +11,14 @@ import pipeliner
 from pipeliner.cli import main
 from pipeliner.mutation.mutants import Mutant, mutants, mutated
 from pipeliner.proof.prove import prove
-from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.schedules import (
+    Attention,
+    AttentionTile,
+    Gemm,
+    GemmTile,
+    schedule_attention,
+    schedule_gemm,
+)
 
 from ..emulator.raw import lower
 from ..emulator.ring import DEPTH, reversing_ring
@@ -43,6 +50,15 @@ def test_a_persistent_kernel_is_right_for_every_number_of_tiles() -> None:
     (found,) = pipeliner.build(schedule, "h100", depth=2, **options).proof.kernels
     assert found.ok
     assert [(loop.least, loop.only) for loop in found.loops] == [(0, ""), (1, "")]
+
+
+@pytest.mark.deep("a specialised kernel of one matmul, above")
+def test_attention_is_right_for_every_number_of_keys() -> None:
+    """Consumers have peeled the first iteration of a loop that the producer makes whole."""
+    schedule = schedule_attention(Attention(1, 1, 128, 2048, 64), AttentionTile(128, 128))
+    (found,) = pipeliner.build(schedule, "h100", roles=2).proof.kernels
+    assert found.ok
+    assert all(not loop.only for loop in found.loops)
 
 
 def test_mbarriers_and_groups_of_it_are_needed(kernel: Any) -> None:

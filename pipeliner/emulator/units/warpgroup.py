@@ -273,7 +273,7 @@ class MatrixUnits:
             unit = self._units[first]
             events = unit.events[(int(tid) - first) // WARP]
             at = bisect_right(events, event)
-            into.plain(len(events) - at)
+            into.plain(at < len(events))
             into.judge(unit.engine, np.array(events[at : at + 1], np.int64))
 
     def snapshot(self, into: Snapshot) -> None:
