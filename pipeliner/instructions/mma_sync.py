@@ -142,14 +142,14 @@ def _mma_registers(
 ) -> int:
     """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS.
 
-    ``others``: registers of other accumulators. ``computed``: all of operand A is in registers.
+    ``others``: registers of other accumulators. ``computed``: operand A takes the place of those.
     """
     bits = 8 * element_bytes(info.a_dtype)
     accumulator_bits = 16 if info.acc_dtype == "float16" else 32
     lanes = 32 * WARP
     accumulators = rows * columns * accumulator_bits // lanes + others
     buffers = 2 if _keeps_second(info.k // rate.k, accumulators) else 1
-    left = rows * info.k * bits // lanes if computed else buffers * rows * rate.k * bits // lanes
+    left = 0 if computed else buffers * rows * rate.k * bits // lanes
     right = buffers * columns * rate.k * bits // lanes
     return accumulators + left + right + OVERHEAD_REGISTERS
 

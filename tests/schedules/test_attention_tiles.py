@@ -141,6 +141,15 @@ def test_without_warpgroups_few_queries_are_a_tile_of_one_warp(target: str, batc
     assert more.m >= 64
 
 
+@pytest.mark.parametrize("target", ["a100", "rtx4090"])
+def test_without_warpgroups_what_is_chosen_of_many_queries_is_pipelined(target: str) -> None:
+    tile = default_tile(LLAMA, machine_for(cuda_target(target)))
+    plan = plan_of(pipeline(schedule_attention(LLAMA, tile), target))
+    assert [one.operand for one in plan.matmuls] == ["shared", "computed"]
+    assert [one.warps[1] for one in plan.matmuls] == [1, 1]
+    assert plan.loops[0].pipelined
+
+
 def test_the_plan_says_why_keys_are_split() -> None:
     attention = Attention(1, 32, 1, 8192, 128, kv_heads=8)
     (kernel,) = kernel_info(attention, default_tile(attention, H100)).elementwise
