@@ -29,17 +29,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from tvm import tirx
-from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...instructions.wgmma import WARPGROUP
-from ...machine import WARP
 from ...mechanisms.roles import by_warpgroup, reads_by_lane
 from ...mechanisms.stores import is_staged
 from ...plan import CONSUMER, PRODUCER, OpPlan
 from ...values.op import Op
-from ...values.origin import STEADY, Origin, Place
+from ...values.origin import STEADY
 from ..analysis.effects import WRITE, effects
 from ..ir.kernels import bodies, with_bodies
 from ..ir.nodes import (
@@ -51,7 +48,6 @@ from ..ir.nodes import (
     is_global,
     op_of,
     seq,
-    with_origin,
 )
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, begin_always, start_from_zero, zeroes
@@ -62,13 +58,13 @@ from .role_loops import (
     SpecialisedKernel,
     awaited,
     holds,
-    origin_at,
     rolled,
     shared_by,
     shared_outside,
     wgmma_wait,
     without_fence,
 )
+from .slots import ConsumerSlots
 
 
 def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
@@ -105,6 +101,11 @@ class _Consumer:
 
     kernel: SpecialisedKernel
     written: frozenset[Buffer]
+
+    @property
+    def slots(self) -> ConsumerSlots:
+        """How consumers wait for slots and release them."""
+        return ConsumerSlots(self.kernel)
 
     def rest(self, stmt: Stmt, repeats: bool) -> Stmt:
         """Return ``stmt`` without the copies; ``repeats``: its loops may be entered again."""
@@ -171,7 +172,7 @@ class _Consumer:
         if left := flight.all_done():
             last.append(wgmma_wait(0, left[-1].op))
             if repeats:
-                given = seq(*self._released_by(loop, left))
+                given = seq(*self.slots.released_by(loop, left))
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
         wait = None if ping_pong is None else ping_pong.wait(loop.plan.name)
@@ -240,10 +241,10 @@ class _Consumer:
             made: list[Stmt] = []
             for op in some:
                 if op.kind == "wait":
-                    waits = [self._wait(loop, op, pair) for pair in awaited(loop, op)]
+                    waits = [self.slots.wait(loop, op, pair) for pair in awaited(loop, op)]
                     made += waits
                     continue
-                self._check(loop, op)
+                self.slots.check(loop, op)
                 behind = op.stage > stage
                 made.append(
                     self.kernel.instance(
@@ -257,7 +258,7 @@ class _Consumer:
                     )
                 )
                 if op.name == release and (repeats or phase != "epilogue"):
-                    made += self._released(loop, behind=behind)
+                    made += self.slots.released(loop, behind=behind)
             return made
 
         advance = [at.advance() for at in loop.positions[CONSUMER]]
@@ -317,13 +318,13 @@ class _Consumer:
         reading = dict(loop.lanes)  # the slots that a statement has yet to read
         for op in ops:
             if op.kind == "wait":
-                steps += [self._wait(loop, op, pair) for pair in awaited(loop, op)]
+                steps += [self.slots.wait(loop, op, pair) for pair in awaited(loop, op)]
                 continue
             if op.kind == "mma":
                 flight.groups.append(loop.group(op))
             else:
                 steps += self._done(loop, flight.done_for(loop.registers(op)), flight, reading)
-            self._check(loop, op)
+            self.slots.check(loop, op)
             behind = loop.behind(op)
             at = iterations[behind]
             new = again or loop.staged
@@ -356,7 +357,9 @@ class _Consumer:
             pair for later in behind if later.kind == "mma" for pair in loop.group(later).pairs
         }
         waited = [pair for pair in pairs if loop.barriers[pair].empty is not None]
-        return [self._release(loop, pair, behind=False) for pair in waited if pair not in reading]
+        return [
+            self.slots.release(loop, pair, behind=False) for pair in waited if pair not in reading
+        ]
 
     def _done(
         self,
@@ -375,7 +378,7 @@ class _Consumer:
         own = all(op.promoted for op in matmuls) or (loop.late and reads_by_lane(matmuls))
         # What is done with a step's sums or operands in registers waits for it.
         waits = [] if own else [wgmma_wait(flight.count, groups[-1].op)]
-        before = self._released_by(loop, [group for group in groups if group.before])
+        before = self.slots.released_by(loop, [group for group in groups if group.before])
         ran = loop.form.node.min < loop.form.var
         given = [tirx.IfThenElse(ran, seq(*before), None)] if before else []
         now = [
@@ -383,69 +386,4 @@ class _Consumer:
             for group in groups
             if not group.before
         ]
-        return [*waits, *given, *self._released_by(loop, now)]
-
-    def _wait(self, loop: RoleLoop, op: OpPlan, pair: int) -> Stmt:
-        at, barriers = loop.positions[CONSUMER][pair], loop.barriers[pair]
-        origin = origin_at(loop, op, CONSUMER, pair, [barriers.plan.full])
-        return with_origin(origin, barriers.wait_full(at))
-
-    def _released(self, loop: RoleLoop, *, behind: bool) -> list[Stmt]:
-        """Release the slots of a step, of each mbarrier pair that is waited for.
-
-        ``behind``: those of the step before, where that is kept.
-        """
-        waited = [i for i, barriers in enumerate(loop.barriers) if barriers.empty is not None]
-        return [self._release(loop, i, behind=behind) for i in waited]
-
-    def _released_by(self, loop: RoleLoop, groups: list[WgmmaGroup]) -> list[Stmt]:
-        """Release the slots that ``groups`` were the last to read."""
-        return [self._release(loop, pair, behind=True) for one in groups for pair in one.pairs]
-
-    def _release(self, loop: RoleLoop, pair: int, *, behind: bool) -> Stmt:
-        """Return the arrival of each warpgroup at the slot's empty mbarrier, one for each CTA.
-
-        If lanes load operands themselves, a thread of each warp arrives.
-        """
-        barriers = loop.barriers[pair]
-        by_warp = reads_by_lane(self.kernel.plan.matmuls) or self.kernel.is_by_warp(loop, pair)
-        lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
-        at = loop.positions[CONSUMER][pair]
-        slot, counter = at.at(behind=behind), at.register(behind=behind)
-        origin = Origin(
-            op=Op.parse(barriers.plan.empty).adding("release"),
-            kind="release",
-            block=loop.plan.name,
-            phase=STEADY,
-            role=CONSUMER,
-            iteration=str(loop.form.var.name),
-            places=(Place(barriers.plan.empty, str(counter.name)),),
-        )
-        if self.kernel.remote is None:
-            given, who = barriers.release(slot), tirx.EQ(lane, i32(0))
-        else:
-            given = barriers.release_to(slot, lane, self.kernel.remote)
-            who = lane < self.kernel.plan.cluster
-        release = tirx.IfThenElse(who, with_origin(origin, given), None)
-        if not by_warp:
-            return release
-        # What lanes have read, and not wgmma alone, the next copy overwrites.
-        fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
-        met = tirx.Evaluate(T.cuda.warp_sync())
-        return seq(with_origin(origin, fence), with_origin(origin, met), release)
-
-    def _check(self, loop: RoleLoop, op: OpPlan) -> None:
-        touched, matmuls = shared_by(loop, op), {one.op for one in self.kernel.plan.matmuls}
-        written = loop.effects(op.name).buffers(WRITE) & touched
-        read = [loop.pair(buf) for buf in touched if buf in loop.rings]
-        waited = [pair for pair in read if loop.barriers[pair].empty is not None]
-        by_lane = (
-            by_warpgroup(self.kernel.plan.matmuls)
-            and not loop.staged
-            and len(read) == len(touched) == len(waited)
-            and all(self.kernel.is_by_warp(loop, pair) for pair in waited)
-        )
-        if touched and (not (op.name.statement in matmuls or by_lane) or written):
-            name = str(next(iter(touched)).name)
-            why = Reason("role.use", op=op.name, buffer=name)
-            raise LoweringError("role.loop", loop=loop.plan.name, why=why)
+        return [*waits, *given, *self.slots.released_by(loop, now)]

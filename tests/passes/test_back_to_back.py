@@ -1,0 +1,64 @@
+"""``O += f(A B) C`` in one loop: attention without its rows, for any elementwise ``f``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from tvm import tirx
+
+import pipeliner
+from pipeliner.mutation import mutate
+
+from .back_to_back import back_to_back
+from .sass import loop_around
+
+BY_TMA: Final[dict[str, Any]] = {"instruction": "wgmma", "mechanism": "tma"}
+
+FUNCTIONS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    "relu": (lambda x: tirx.max(x, tirx.const(0, "float32")), lambda x: np.maximum(x, 0)),
+    "silu": (lambda x: x / (1 + tirx.exp(-x)), lambda x: x / (1 + np.exp(-x))),
+    "square": (lambda x: x * x, lambda x: x * x),
+}
+
+
+@pytest.mark.parametrize("target", ["h100", "a100"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_any_function_of_the_first_product(name: str, target: str) -> None:
+    of, exactly = FUNCTIONS[name]
+    m, n, k, p = 64, 160, 64, 64
+    options = BY_TMA if target == "h100" else {}
+    kernel = pipeliner.build(back_to_back(m, n, k, p, (64, 32), of), target, **options)
+    if target == "h100":
+        assert [role.name for role in kernel.plan.roles] == ["consumer", "producer"]
+        assert [one.operand for one in kernel.plan.matmuls] == ["shared", "computed"]
+    rng = np.random.default_rng(2)
+    a, b, c = (rng.normal(size=s).astype("float16") / 4 for s in ((m, k), (n, k), (n, p)))
+    done = kernel.emulate(a, b, c, np.full((m, p), np.nan, "float16"))
+    assert not done.hazards
+    hidden = exactly(a.astype("float64") @ b.astype("float64").T)
+    assert np.abs(done.outputs["Out"] - hidden @ c.astype("float64")).max() < 2e-2
+
+
+@pytest.mark.nvcc
+def test_what_is_computed_stays_in_registers() -> None:
+    of, _ = FUNCTIONS["relu"]
+    func = back_to_back(4096, 4096, 128, 128, (128, 128), of)
+    kernel = pipeliner.build(func, "h200", **BY_TMA)
+    used = kernel.resources
+    assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
+    loop = loop_around(str(kernel.sass), "HGMMA")
+    assert sum("HGMMA" in line for line in loop) % 16 == 0
+    assert not any(line.startswith(("STS", "LDS")) for line in loop)
+    assert kernel.plan.predicted_us > 0
+
+
+@pytest.mark.deep("test_any_function_of_the_first_product")
+def test_every_mutant_is_killed() -> None:
+    of, _ = FUNCTIONS["relu"]
+    func = back_to_back(64, 7 * 32, 64, 64, (64, 32), of)
+    report = mutate(pipeliner.build(func, "h100", **BY_TMA, depth=2, in_flight=0))
+    assert len(report.fates) > 20
+    assert report.ok, [str(fate.mutant) for fate in report.survivors]
