@@ -44,7 +44,7 @@ SAME_TIME: Final = 0.005
 """Relative difference in time below which two tiles count as equally fast."""
 
 SAME_WAVE: Final = 0.025
-"""The same for tiles whose CTAs are one wave; also of the outputs that they compute in vain."""
+"""The same for tiles whose CTAs are one wave, for attention, and for outputs computed in vain."""
 
 WORTH_A_PLAN: Final = (1 + SAME_WAVE) * (1 + SAME_TIME) + 0.01
 """Times of the fastest tile within which ``_best`` looks for another, with a hundredth to spare."""
@@ -241,18 +241,34 @@ def compare_loops(
 def _best_attention(
     workload: Attention, machine: Machine, compared: Mapping[LoopTile, float]
 ) -> AttentionTile:
-    """The tile of the least time; of one whose keys are split, with the reason for that."""
+    """The tile of the least time; of one whose keys are split, with the reason for that.
+
+    Of those of about that time it is the one that keeps most SMs busy, or has most rows: of more
+    warpgroups more compute while one multiplies.
+    """
     times = {tile: us for tile, us in compared.items() if isinstance(tile, AttentionTile)}
-    best = min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
+    least = min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
+    about = times[least] * (1 + (SAME_WAVE if least.splits == 1 else SAME_TIME))
+    near = [tile for tile, us in times.items() if us <= about]
+    if least.splits == 1:
+        best = min(
+            (tile for tile in near if tile.splits == 1),
+            key=lambda tile: (-tile.m, times[tile], -tile.n),
+        )
+    else:
+        best = min(
+            (tile for tile in near if tile.splits > 1),
+            key=lambda tile: (-_busy(workload, tile, machine), tile.splits, times[tile]),
+        )
     whole = {tile: us for tile, us in times.items() if tile.splits == 1}
     if best.splits == 1 or not whole:
         return best
     other = min(whole, key=lambda tile: whole[tile])
-    ctas = ctas_of(workload, replace(best, splits=1))
+    alone = replace(best, splits=1)
     why = Reason(
         "split.keys",
-        ctas=ctas,
-        busy=ctas / (math.ceil(ctas / machine.sms) * machine.sms),
+        ctas=ctas_of(workload, alone),
+        busy=_busy(workload, alone, machine),
         sms=machine.sms,
         splits=best.splits,
         us=times[best],
@@ -260,6 +276,12 @@ def _best_attention(
         whole=f"{other.m}x{other.n}",
     )
     return replace(best, why=why)
+
+
+def _busy(workload: Attention, tile: AttentionTile, machine: Machine) -> float:
+    """The fraction of the SMs that have a CTA, as a mean over the waves."""
+    ctas = ctas_of(workload, tile)
+    return ctas / (math.ceil(ctas / machine.sms) * machine.sms)
 
 
 def compare_tiles(

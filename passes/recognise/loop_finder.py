@@ -46,6 +46,7 @@ from .candidates import Context, why_not
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
 from .k_tail import k_in_last
 from .normalise import distribute_condition, inline_bindings
+from .trips import mean_trip
 
 DEPTH: Final = "pipeliner.depth"
 """For annotation of a loop with the depth asked for."""
@@ -268,6 +269,7 @@ class LoopFinder:
             depth=None if depth is None else int(depth),
             annotated=_is_annotated(loop),
             outer=outer,
+            mean_trip=None if trip is not None else mean_trip(loop.extent, self.ranges),
         )
 
 

@@ -42,7 +42,8 @@ def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
     rounds = math.ceil((cta_count(info) or 1) / machine.sms)
     us = sum(elementwise_us(found, machine) for found in info.elementwise)
     for loop in info.loops:
-        trip = ASSUMED_TRIP if loop.trip is None else loop.trip * (loop.outer or 1)
+        steps = loop.mean_trip if loop.trip is None else loop.trip
+        trip = ASSUMED_TRIP if steps is None else steps * (loop.outer or 1)
         usage = _usage(loop, machine, request, by_warpgroup)
         busy = usage.norm(PIPE_NORM) + (0 if machine.has_tma else RESTART_CYCLES)
         stored = written(info, loop) / machine.dram_bytes_per_cycle

@@ -235,10 +235,10 @@ def _map_matmuls(
     done: dict[str, Mapping | Reason] = {}
     for op in matmuls:
         if op.op not in done:
-            beside = words_beside(op.op, info.loops)
+            beside = {one.op: words_beside(one.op, info.loops) for one in matmuls}
             if request.plan is not None:
                 pinned = pinned_matmul(request, op.op)
-                done[op.op] = map_matmul(op, machine, pinned, threads, beside)
+                done[op.op] = map_matmul(op, machine, pinned, threads, beside[op.op])
             else:
                 alike = [one for one in spread_alike(op, info.loops) if one.op not in done]
                 done.update(_map_alike(alike, machine, request, threads, beside))
@@ -261,15 +261,15 @@ def _map_alike(
     machine: Machine,
     request: Request,
     threads: int | None,
-    beside: int,
+    beside: dict[str, int],
 ) -> dict[str, Mapping | Reason]:
     """Mappings of matmuls whose accumulators one instruction is to spread in one way.
 
     Where it cannot, those of the first one's accumulator alone. ``beside``: words of other
-    accumulators of the CTA than each one's.
+    accumulators of the CTA than that of each op.
     """
     first, *others = ops
-    mapped = map_matmul(first, machine, request, threads, beside)
+    mapped = map_matmul(first, machine, request, threads, beside[first.op])
     done: dict[str, Mapping | Reason] = {first.op: mapped}
     if isinstance(mapped, Reason) or not others:
         return done | {op.op: Reason("mapping.as_other", op=first.op) for op in others}
@@ -283,7 +283,7 @@ def _map_alike(
     )
     try:
         return done | {
-            op.op: map_matmul(op, machine, alike, mapped.threads, beside) for op in others
+            op.op: map_matmul(op, machine, alike, mapped.threads, beside[op.op]) for op in others
         }
     except (PlanError, TargetError):
         own = [op for op in ops if op.acc == first.acc]

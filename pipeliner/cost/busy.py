@@ -7,6 +7,10 @@
     bubble = barrier_cycles + shared_latency + RESTART_CYCLES        with one, else 0
     bubble = ... + slot_bytes / smem_bytes_per_cycle + shared_latency     register-staged copies
 
+    busy   = max(busy, (tensor ^ CHAIN_NORM + sfu ^ CHAIN_NORM + (fma + issue) ^ CHAIN_NORM)
+                 ^ (1 / CHAIN_NORM) + CHAIN_CYCLES)                  arithmetic between wgmma
+    busy   = max(busy, tensor + sfu + fma + issue) + RESTART_CYCLES  with a barrier, too
+
 ``busy`` is at least ``II``: pipes that are nearly as busy as the busiest contend for issue slots.
 ``bubble`` passes with nothing issued unless another CTA of the SM has work.
 """
@@ -45,6 +49,32 @@ RESTART_CYCLES: Final = constant(
         "75 to 130 choose as well among 111 tiles of 11 layers measured apart",
     ),
     date="2026-11-21",
+)
+
+CHAIN_NORM: Final = constant(
+    "CHAIN_NORM",
+    2.0,
+    "1",
+    "exponent of the norm that combines the pipes that consumer warpgroups use one after the "
+    "other: while one multiplies others exponentiate, if they are not at the same place",
+    formula="busy = (tensor ^ CHAIN_NORM + sfu ^ CHAIN_NORM + (fma + issue) ^ CHAIN_NORM) ^ (1 / "
+    "CHAIN_NORM) + CHAIN_CYCLES",
+    source=fitted(
+        "H200, 24 kernels of attention, heads of 64, 128 and 256, full and causal; 2 of "
+        "block-scaled fp8",
+        "root mean square 6 %, most 13 %; 7 % with 1.5, 8 % with 2.5",
+    ),
+    date="2026-11-23",
+)
+
+CHAIN_CYCLES: Final = constant(
+    "CHAIN_CYCLES",
+    300,
+    "cycles",
+    "what a step of such warpgroups takes beside: mbarriers, the first wgmma, shuffles of rows",
+    formula="busy = (...) ^ (1 / 2) + CHAIN_CYCLES",
+    source=fitted("H200, the 26 kernels of CHAIN_NORM", "7 % with 200 and with 400"),
+    date="2026-11-23",
 )
 
 LONE_WARP_CYCLES: Final = constant(
@@ -103,6 +133,8 @@ def busy_and_bubble(
     ``resident``: CTAs of an SM at once. ``l1_wait``: cycles that copies wait for lines of L1.
     """
     busy = work.usage.norm(PIPE_NORM) + l1_wait
+    if work.wgmma.chained:
+        busy = max(busy, _chain_cycles(work))
     if not work.loads.synchronised:
         return busy, 0.0
     busy += RESTART_CYCLES
@@ -112,6 +144,19 @@ def busy_and_bubble(
     if work.usage.fma and resident * work.threads.count <= PARTITIONS * WARP:
         busy = max(busy + LONE_WARP_CYCLES, _fetch_cycles(work, machine))
     return busy, bubble
+
+
+def _chain_cycles(work: Work) -> float:
+    """Cycles of a step whose arithmetic waits for its matmuls, or they for that.
+
+    With a barrier all warps are at the same place, so that none multiplies while others compute.
+    """
+    usage = work.usage
+    # Additions and maxima take an issue slot each, of which ``issue`` counts half.
+    pipes = (usage.tensor, usage.sfu, usage.fma + usage.issue)
+    if work.loads.synchronised:
+        return sum(pipes)
+    return float(sum(cycles**CHAIN_NORM for cycles in pipes) ** (1 / CHAIN_NORM) + CHAIN_CYCLES)
 
 
 def hidden_bubble(work: Work, busy: float, bubble: float, l1_wait: float) -> float:

@@ -23,8 +23,9 @@ class Grid:
 
     ctas: int | None
     """CTAs of the launch; None: known at run time only."""
-    trip: int | None
-    """Iterations of one CTA, those of all its tiles; None: known at run time only."""
+    trip: float | None
+    """Iterations of one CTA, those of all its tiles, as a mean over all CTAs where they differ;
+    None: known at run time only."""
     tiles: int = 1
     """Output tiles that one CTA computes one after the other (persistent kernel: more than one)."""
     fills: int = 1
@@ -163,6 +164,8 @@ class WgmmaTiming:
     """The same where copies have two steps to land, and are issued while wgmma runs."""
     crosses_steps: bool = False
     """A wgmma may still be in flight when the next step starts."""
+    chained: bool = False
+    """Arithmetic of an iteration waits for its wgmma or mma.sync, or they for that."""
     consumer_groups: int = 1
     """Groups of consumer warpgroups with tiles of their own: 2 with ping-pong."""
 

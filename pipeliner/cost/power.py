@@ -50,7 +50,7 @@ PING_PONG_POWER: Final = constant(
 )
 
 
-def power_limited_us(work: Work, machine: Machine, us: float, iterations: int) -> float:
+def power_limited_us(work: Work, machine: Machine, us: float, iterations: float) -> float:
     """Microseconds of the SMs where power limits the clock; ``us``: what their cycles take.
 
     ``iterations``: of one SM. The norm of the two times: the limit sets in gradually.

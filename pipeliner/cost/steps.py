@@ -149,8 +149,8 @@ class Shares(NamedTuple):
     """CTAs at once."""
     rounds: int
     """CTAs one after the other, all waves together."""
-    trip: int
-    """Iterations of a CTA."""
+    trip: float
+    """Iterations of a CTA, as a mean."""
     busy: float
     """Cycles of a step that keep the pipes busy."""
     bubble: float

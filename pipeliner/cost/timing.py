@@ -11,7 +11,7 @@ from ..machine.constant import constant, counted, fitted, measured
 from ..mechanisms.copies import of_pixels
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan
-from ..values.facts import CopyInfo, LoopInfo, MatmulInfo
+from ..values.facts import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
 from .descriptor import FragmentTiming, LoadTiming, WgmmaTiming
 from .usage import of_arithmetic, of_copy, of_fragments
 
@@ -135,7 +135,14 @@ def wgmma_timing(
         serial=serial,
         overlapped=overlapped,
         crosses_steps=_crosses_steps(loop, copies, matmuls),
+        chained=_is_chained(loop, matmuls),
     )
+
+
+def _is_chained(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether threads that multiply by tensor cores compute something beside."""
+    by_tensor_core = [multiplied_by(plan).rate is not None for _, plan in matmuls_of(loop, matmuls)]
+    return any(isinstance(op, StatementInfo) for op in loop.ops) and any(by_tensor_core)
 
 
 def _is_wide(plan: MatmulPlan) -> bool:

@@ -89,11 +89,12 @@ def work_of(
         usage = usage + Usage(l2=PRODUCER_CYCLES)
     shared = _shared(info, loop, copies, ctas or 0, machine)
     outer = loop.outer or 1
+    trip = loop.mean_trip if loop.trip is None else loop.trip
     return Work(
         usage=usage,
         grid=Grid(
             ctas=ctas,
-            trip=None if loop.trip is None else loop.trip * outer,
+            trip=None if trip is None else trip * outer,
             tiles=outer,
             fills=1 if by_producer else outer,
         ),
@@ -267,9 +268,9 @@ def _rows(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> int:
         return 0
     if copy.src_dims == (0, 1) and copy.src_strides[0]:
         return copy.src_bytes // element_bytes(copy.dtype) // copy.src_strides[0]
-    if not any(isinstance(op, MatmulInfo) and op.b == copy.dst for op in loop.ops):
-        return 0
+    users = [op for op in loop.ops if isinstance(op, MatmulInfo) and op.b == copy.dst]
+    columns = {op.acc for op in users if op.b_k_major}
     stored: Iterable[tuple[int | None, ...]] = (
-        store.dst_strides for store in info.stores if store.by_rows
+        store.dst_strides for store in info.stores if store.by_rows and store.acc in columns
     )
     return next((strides[-2] or 0 for strides in stored if len(strides) > 1), 0)

@@ -23,7 +23,7 @@ from .dtypes import element_bytes
 from .registers import MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .warps import Mapping, asked_warps, warp_layouts, with_asked
 
-_PAIRED_BYTES: Final = 2
+_PAIRED: Final = element_bytes("float16")
 """Of values of which two share a register as two sums lie side by side in a lane."""
 
 MMA: Final = MatmulInstruction("mma", "ldmatrix", Machine.mma, skips_k_tail=True)
@@ -115,7 +115,7 @@ def _reads_where_computed(info: MatmulInfo, layout: tuple[int, int]) -> bool:
 
     Pairs of 16-bit values are words: of sums of 16 columns those of one k-step.
     """
-    whole = layout[1] == 1 and element_bytes(info.a_dtype) == _PAIRED_BYTES
+    whole = layout[1] == 1 and element_bytes(info.a_dtype) == _PAIRED
     return info.computed == (info.a,) and whole
 
 

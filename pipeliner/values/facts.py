@@ -181,11 +181,12 @@ class ElementwiseInfo:
 class LoopInfo:
     """A candidate loop: its ops in program order.
 
-    ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
-    scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
-    how often the loop is entered per CTA at most (persistent tiles), when known. ``by_tile``: all
-    that a CTA does is one loop over tiles, each of which runs this loop once. ``overwritten``: why
-    its copies may not read the last tile once more, empty where they may.
+    ``trip``: iterations when constant, ``mean_trip``: as a mean over the CTAs, where another
+    number follows from the index of each. ``rings``: buffers of the body that may be versioned,
+    with scope and bytes of one version. ``depth``: what the schedule's annotation asks for.
+    ``outer``: how often the loop is entered per CTA at most (persistent tiles), when known.
+    ``by_tile``: all that a CTA does is one loop over tiles, each of which runs this loop once.
+    ``overwritten``: why its copies may not read the last tile once more, empty where they may.
     """
 
     name: str
@@ -198,6 +199,7 @@ class LoopInfo:
     outer: int | None = 1
     by_tile: bool = False
     overwritten: Why = ""
+    mean_trip: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

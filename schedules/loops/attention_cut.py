@@ -324,11 +324,12 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
     rows = m * element_bytes(what.accumulator)
     masked = [statement("mask")] if cut.is_masked else []
     every = [steps_of(what, tile, at) for at in range(cut.tiles)]
-    steps = round(sum(every) / len(every))
+    same = not what.causal or cut.tiles == 1
     loop = LoopInfo(
         name="step",
-        trip=steps,
-        trip_text=str(steps),
+        trip=every[0] if same else None,
+        trip_text=str(every[0]) if same else "min",
+        mean_trip=None if same else sum(every) / len(every),
         ops=(
             k,
             v,
