@@ -157,6 +157,11 @@ class Execution:
         return tuple(self.hazards.found.values())
 
     @property
+    def unordered(self) -> set[str]:
+        """The mbarriers whose phases are no generations: an arrival may fall into either of two."""
+        return self._cluster.mbarriers.unordered
+
+    @property
     def events(self) -> int:
         """Statements executed so far."""
         return len(self._cluster.log)

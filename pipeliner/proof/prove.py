@@ -123,12 +123,18 @@ def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelPro
         sum(walk.states for walk in walks),
         sum(len(walk.steps) for walk in walks),
         max(walk.longest for walk in walks),
-        why=narrow if last.out_of_time else "",
+        why=narrow if last.out_of_time else _order(walks),
         narrow=narrow,
         refuted=last.refuted,
         beyond=None if last.refuted else beyond,
         seconds=spent(),
     )
+
+
+def _order(walks: list[Walk]) -> Why:
+    """Why one order of threads may not decide all."""
+    names = {name for walk in walks for name in walk.unordered}
+    return Reason("proof.generations", names=tuple(sorted(names))) if names else ""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class Walk:
 
     ``judged``: which hazards count. ``steps``: for a state and a way (one more iteration?), the
     state that follows. ``runs``: executions. ``longest``: most decisions of one.
+    ``unordered``: mbarriers whose phases are no generations.
     """
 
     subject: Launched
@@ -73,6 +74,7 @@ class Walk:
     longest: int = 0
     refuted: Refuted | None = None
     out_of_time: bool = False
+    unordered: set[str] = field(default_factory=set)
 
     @property
     def is_complete(self) -> bool:
@@ -100,7 +102,8 @@ class Walk:
         try:
             machine.run()
             if path.attempt is not None:
-                path.attempt.answer(not any(map(self.judged, machine.found)))
+                is_wrong = any(map(self.judged, machine.found))
+                path.attempt.answer(not (is_wrong or machine.unordered))
             path.arrive(END)
         except Abandoned:
             pass
@@ -108,6 +111,7 @@ class Walk:
             if path.attempt is not None:
                 path.attempt.answer(False)
         self.runs += 1
+        self.unordered |= machine.unordered
         self.longest = max(self.longest, path.length)
         wrong = [hazard for hazard in machine.found if self.judged(hazard)]
         if wrong:

@@ -19,9 +19,11 @@ def ring(depth: int = 3, steps: int = 6, mistake: str = "", tiles: int = 1) -> A
     ``odd``: behind the loop the writer clears slot 2 without waiting, if it has come to rest there
     ``parity``: the phase changes at each step instead of each lap
     ``early release``: the slot is released before it is read
+    ``unordered``: the reader arrives at an mbarrier at each step, for which nobody waits
     """
     at_seventeen, fifth = mistake == "seventeen", mistake == "fifth lap"
     cleared = 2 if mistake == "odd" else -1
+    unordered = mistake == "unordered"
     early, parity = mistake == "early release", mistake == "parity"
 
     @T.prim_func(s_tir=True)
@@ -32,10 +34,12 @@ def ring(depth: int = 3, steps: int = 6, mistake: str = "", tiles: int = 1) -> A
             S = T.alloc_buffer((depth * WARP,), "int32", scope="shared")
             full = T.alloc_buffer((depth,), "uint64", scope="shared")
             empty = T.alloc_buffer((depth,), "uint64", scope="shared")
+            spare = T.alloc_buffer((1,), "uint64", scope="shared")
             slot = T.alloc_buffer((1,), "int32", scope="local")
             phase = T.alloc_buffer((1,), "int32", scope="local")
             lap = T.alloc_buffer((1,), "int32", scope="local")
             if tx == 0:
+                T.ptx.mbarrier.init.shared.b64(T.address_of(spare[0]), T.uint32(WARP))
                 for s in T.serial(depth):
                     T.ptx.mbarrier.init.shared.b64(T.address_of(full[s]), T.uint32(WARP))
                     T.ptx.mbarrier.init.shared.b64(T.address_of(empty[s]), T.uint32(WARP))
@@ -54,6 +58,8 @@ def ring(depth: int = 3, steps: int = 6, mistake: str = "", tiles: int = 1) -> A
                         if early:
                             T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[slot[0]]))
                         C[t, k, tx] = S[slot[0] * WARP + WARP - 1 - tx]
+                        if unordered:
+                            T.ptx.mbarrier.arrive.shared.b64(T.address_of(spare[0]))
                         if not early:
                             T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[slot[0]]))
                         slot[0] = slot[0] + 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipeliner.diagnostics import Reason
 from pipeliner.proof.proof import KernelProof
 from pipeliner.proof.prove import prove
 
@@ -86,3 +87,12 @@ def test_a_slot_that_is_released_before_it_is_read() -> None:
     assert hazard.kind == "write-while-read"
     assert hazard.other is not None
     assert dict(hazard.site.iteration)["k"] - dict(hazard.other.iteration)["k"] == 3
+
+
+def test_phases_that_are_no_generations_prove_nothing() -> None:
+    """The arrivals of two steps may be counted in one phase, or in two."""
+    found = proof_of(mistake="unordered")
+    assert not found.ok
+    assert found.refuted is None
+    assert isinstance(found.why, Reason)
+    assert found.why.has("proof.generations")

@@ -24,6 +24,10 @@ SENTENCES: Final = {
     "proof.unproved": "{kernel}: not proved: {why}",
     "proof.order_matters": "one order of threads decides no other: {why}",
     "proof.seconds": "not all states were reached in {seconds:.0f} s",
+    "proof.generations": (
+        "a thread arrives at {names:list} without knowing that the phase before has completed: "
+        "another order may count it in another phase"
+    ),
     "proof.extents": "no values were given for {names:list}",
     "proof.not_determined": "one way on leads from one state to two: the state lacks something",
     "proof.load_decides": (

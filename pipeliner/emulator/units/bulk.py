@@ -71,6 +71,7 @@ class BulkCopies:
         cta.shadow.engine_write(barrier.engine, tid, granules, group.event)
         load = _Load(barrier, group.event, offsets, data, granules)
         self._loads.append(load)
+        self._mbarriers.note_order(barrier, np.array([tid]))
         if self._cluster.timing == "early":
             self._land(load)
         self.tick()

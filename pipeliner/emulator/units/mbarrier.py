@@ -89,6 +89,8 @@ class Mbarriers:
         self._live: dict[tuple[int, int], Mbarrier] = {}
         # Last arrival of a thread at another CTA's mbarrier: (thread, rank) -> event.
         self._remote: dict[tuple[int, int], int] = {}
+        # Those at which a thread arrived that did not know that the phase before had completed.
+        self.unordered: set[str] = set()
 
     # Lifetime
 
@@ -200,6 +202,7 @@ class Mbarriers:
         """Let each of ``tids`` arrive ``count`` times."""
         if group.cta is not barrier.cta:
             self._remote.update({(int(t), barrier.cta.rank): group.event for t in tids})
+        self.note_order(barrier, tids)
         left = tids
         while len(left):
             # Those who arrive after a phase is complete belong to the next.
@@ -219,6 +222,12 @@ class Mbarriers:
                 barrier.building = self._cluster.clocks.merged(barrier.building, clock)
             barrier.pending -= count * len(now)
             self._settle(barrier)
+
+    def note_order(self, barrier: Mbarrier, tids: Array) -> None:
+        """Note whether what ``tids`` do can be counted in one phase alone, in whatever order."""
+        known = self._cluster.clocks.knows[tids, barrier.engine]
+        if (known < barrier.completed[0, barrier.engine]).any():
+            self.unordered.add(barrier.name)
 
     def arrive_later(self, barrier: Mbarrier, tids: Array, event: int) -> None:
         """Let ``tids`` arrive, as they asked at ``event``: their cp.async are complete."""
@@ -308,6 +317,7 @@ class Mbarriers:
             into.plain(barrier.phase % 2, barrier.visible, bool(barrier.last))
             into.judge(barrier.thread, barrier.event)
             into.judge(barrier.engine, barrier.copied[0])
+            into.judge(barrier.engine, int(barrier.completed[0, barrier.engine]))
             into.acquired(barrier.building)
             into.acquired(barrier.completed)
             for tids, event in sorted(barrier.waits, key=lambda wait: int(wait[0][0])):
