@@ -20,7 +20,7 @@ from .proof import KernelProof, LoopCounts, Proof
 from .subjects import cta_decides, ends, host_and_kernels, launches, subject, symbolic
 from .walk import Refuted, Walk
 
-SECONDS: Final = 60.0
+SECONDS: Final = 120.0
 """What the walks of one kernel may take, before it is run with its own trip counts alone."""
 
 OWN_SECONDS: Final = 10.0
