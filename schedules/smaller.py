@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ..errors import PipelinerError
 from .loops.attention_cut import Cut, check_splits, steps_of
+from .loops.scaled import scaled_alike
 from .tiles import (
     AttentionTile,
     ConvTile,
@@ -117,7 +118,9 @@ def _is_alike(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> bool:
         if isinstance(tile, AttentionTile):
             return _attention_alike(small, spec, tile, needs)
         if isinstance(tile, RowTile):
-            return _rows_alike(small, spec, tile, needs)
+            assert isinstance(small, ScaledGemm)
+            assert isinstance(spec, ScaledGemm)
+            return scaled_alike(small, spec, tile, TILES, needs.steps, needs.cluster)
         return _tiles_alike(_Cut.of(small, tile), _Cut.of(spec, tile), needs)
     except PipelinerError:  # such as an image that the kernel does not fit in
         return False
@@ -264,24 +267,6 @@ def _attention_alike(small: Spec, spec: Spec, tile: AttentionTile, needs: Needs)
     same = edges[0] == edges[1] and (not spec.causal or by_keys[0] == by_keys[1])
     same = same and empty[0] == empty[1]
     return enough and same and heads[0] >= min(BATCH, heads[1])
-
-
-def _rows_alike(small: Spec, spec: Spec, tile: RowTile, needs: Needs) -> bool:
-    """Tiles along M and N, edges, steps, and which CTAs of a cluster are neighbours."""
-    assert isinstance(small, ScaledGemm)
-    assert isinstance(spec, ScaledGemm)
-    few, many = (_row_tiles(one, tile) for one in (small, spec))
-    edges = [(one.m % tile.m, one.n % tile.n, one.k % SCALE_BLOCK) for one in (small, spec)]
-    enough = all(got >= min(TILES, had) for got, had in zip(few, many))
-    if edges[0] != edges[1] or not enough or small.blocks < min(needs.steps, spec.blocks):
-        return False
-    groups = [divisor(rows, tile.raster_group) for rows, _ in (few, many)]
-    counts = [(group, columns) for group, (_, columns) in zip(groups, (few, many))]
-    return all(got % needs.cluster == had % needs.cluster for got, had in zip(*counts))
-
-
-def _row_tiles(what: ScaledGemm, tile: RowTile) -> tuple[int, int]:
-    return -(-what.m // tile.m), -(-what.n // tile.n)
 
 
 def _axes(spec: Spec) -> list[_Axis]:

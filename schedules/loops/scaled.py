@@ -43,11 +43,32 @@ def place_of(at: Any, tiles: tuple[int, int], group: int) -> tuple[Any, Any]:
     return at // (group * columns) * group + inside % group, inside // group
 
 
+def scaled_alike(
+    small: ScaledGemm, what: ScaledGemm, tile: RowTile, tiles: int, steps: int, cluster: int
+) -> bool:
+    """Whether the kernel of ``small`` has every kind of CTA and step that that of ``what`` has.
+
+    At least ``tiles`` along M and N and ``steps`` of K, where there are as many; the same edges; in
+    clusters of ``cluster`` CTAs the same neighbours.
+    """
+    (few, narrow), (many, wide) = (_tiles_of(one, tile) for one in (small, what))
+    edges = [(one.m % tile.m, one.n % tile.n, one.k % SCALE_BLOCK) for one in (small, what)]
+    enough = few >= min(tiles, many) and narrow >= min(tiles, wide)
+    if edges[0] != edges[1] or not enough or small.blocks < min(steps, what.blocks):
+        return False
+    down = [divisor(rows, tile.raster_group) for rows in (few, many)]
+    return down[0] % cluster == down[1] % cluster and narrow % cluster == wide % cluster
+
+
+def _tiles_of(what: ScaledGemm, tile: RowTile) -> tuple[int, int]:
+    return -(-what.m // tile.m), -(-what.n // tile.n)
+
+
 def _function(what: ScaledGemm, tile: RowTile) -> Any:
     m, n, k = tile.m, tile.n, SCALE_BLOCK
     of_a, of_b, rows_of, blocks_of, of_c = what.shapes()
     kind, out = what.storage, what.out
-    tiles = -(-what.m // m), -(-what.n // n)
+    tiles = _tiles_of(what, tile)
     ragged = what.m % m, what.n % n, what.k % k
     partial = any(ragged[:2])
 
