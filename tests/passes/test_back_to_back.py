@@ -24,6 +24,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] =
 }
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("target", ["h100", "a100"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_function_of_the_first_product(name: str, target: str) -> None:
@@ -43,6 +44,8 @@ def test_any_function_of_the_first_product(name: str, target: str) -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.deep("tests/passes/test_several_matmuls.py")
 def test_what_is_computed_stays_in_registers() -> None:
     of, _ = FUNCTIONS["relu"]
     func = back_to_back(4096, 4096, 128, 128, (128, 128), of)

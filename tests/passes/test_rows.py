@@ -114,6 +114,7 @@ def test_nothing_spills_and_no_wgmma_waits_for_another(kernel: object) -> None:
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_squares_of_a_tile_that_the_matmul_reads_too(target: str) -> None:
     kernel = checked(pipeliner.build(normalised(M, N, K, TILE), target), target)
@@ -141,6 +142,7 @@ def test_every_mutant_of_what_lanes_read_is_killed() -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow
 def test_lanes_share_out_the_squares_of_a_row() -> None:
     """A thread has 32 elements of a step of 128 x 64: four lanes a row, two rows a lane."""
     kernel = pipeliner.build(normalised(4096, 4096, 4096), "h200", **BY_TMA)

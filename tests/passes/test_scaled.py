@@ -22,6 +22,7 @@ CASES = {
 }
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_right_in_every_timing(case: str) -> None:
     what, tile = CASES[case]
@@ -34,6 +35,7 @@ def test_it_is_right_in_every_timing(case: str) -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow
 def test_a_step_scales_each_sum_once() -> None:
     """One FFMA for each of 64 sums of a thread, no spills, and no wgmma that waits for another."""
     kernel = pipeliner.build(schedule_scaled(UP, RowTile(128, 128)), "h200")
