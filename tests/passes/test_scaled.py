@@ -58,7 +58,7 @@ def test_a_step_scales_each_sum_once() -> None:
 
 @pytest.mark.deep("tests/passes/test_several_matmuls.py")
 def test_every_mutant_is_killed() -> None:
-    schedule = schedule_scaled(ScaledGemm(64, 64, 7 * 128), RowTile(64, 64))
+    schedule = schedule_scaled(ScaledGemm(64, 64, 8 * 128), RowTile(64, 64))
     options = {"instruction": "wgmma", "mechanism": "tma", "depth": 2}
     report = mutate(pipeliner.build(schedule, "h200", **options))
     assert len(report.fates) > 10
