@@ -123,9 +123,10 @@ def llama(
             self.weights = nn.ParameterDict({name: nn.Parameter(w) for name, w in made.items()})
             norms = {name: nn.Parameter(torch.rand(width) + 0.5) for name in ("first", "second")}
             self.norms = nn.ParameterDict(norms)
-            self.register_buffer("cache", torch.randn(2, batch, of_kv, cached, dim))
-            at = torch.arange(cached - tokens, cached)[:, None, None]
-            angles = at * 500000.0 ** (-torch.arange(0, dim, 2) / dim)
+            for name in ("keys", "values"):
+                self.register_buffer(name, torch.randn(batch, of_kv, cached, dim))
+            self.register_buffer("at", torch.arange(cached - tokens, cached), persistent=False)
+            angles = self.at[:, None, None] * 500000.0 ** (-torch.arange(0, dim, 2) / dim)
             self.register_buffer("cos", torch.cat([angles.cos()] * 2, -1))
             self.register_buffer("sin", torch.cat([angles.sin()] * 2, -1))
 
@@ -138,11 +139,10 @@ def llama(
             normed = functional.rms_norm(x, (width,), self.norms["first"])
             qkv = parts.linear(normed, w["qkv"]).unflatten(-1, (-1, dim))
             q, k, v = qkv.split((of_q, of_kv, of_kv), dim=2)
-            keys, values = self.cache.unbind(0)
-            keys[:, :, cached - tokens :] = self.rotated(k).transpose(1, 2)
-            values[:, :, cached - tokens :] = v.transpose(1, 2)
+            self.keys[:, :, self.at] = self.rotated(k).transpose(1, 2)  # compiled in place
+            self.values[:, :, self.at] = v.transpose(1, 2)
             rotated = self.rotated(q).transpose(1, 2)
-            attended = parts.attention(rotated, keys, values, tokens == cached)
+            attended = parts.attention(rotated, self.keys, self.values, tokens == cached)
             x = parts.linear(attended.transpose(1, 2).flatten(2), w["out"], residual=x)
             normed = functional.rms_norm(x, (width,), self.norms["second"])
             return parts.linear(parts.gated(normed, w["up"]), w["down"], residual=x)
