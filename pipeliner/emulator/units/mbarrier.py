@@ -115,13 +115,14 @@ class Mbarriers:
             )
         self._guard(cta, offset, live=False)
         cta.shadow.write(np.array([tid]), cta.granules(offset, SIZE)[None], group.event)
-        clock = cluster.clocks.blank()
+        engine = cluster.clocks.engine()
+        clock = cluster.clocks.blank()  # with a column for that
         self._live[cta.rank, offset] = Mbarrier(
             cta,
             offset,
             name,
             count,
-            cluster.clocks.engine(),
+            engine,
             tid,
             group.event,
             clock,
