@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def overlapped(graph: nx.MultiDiGraph, ops: list[OpPlan]) -> list[OpPlan]:
     """Return ``ops``, a step in program order, with the last matmul in a stage behind the others.
 
-    They stay as they are unless a statement makes its operand of an earlier matmul's sums.
+    They stay as they are unless a statement makes its operand of an earlier matmul's sums, and
+    nothing but matmuls reads shared memory, each its own.
     """
     matmuls = [at for at, op in enumerate(ops) if graph.nodes[op.name]["kind"] == "mma"]
     if len(matmuls) < 2:
@@ -42,7 +43,10 @@ def overlapped(graph: nx.MultiDiGraph, ops: list[OpPlan]) -> list[OpPlan]:
     own = [op for op in between if set(graph.nodes[op.name]["writes"]) <= sums]
     rest = [op for op in between if op not in own]
     makes = _makers(graph, {op.name for op in (*own, ops[last])})
-    if not makes & {op.name for op in rest} or _reads_alike(graph, ops[last], ops):
+    read = [_shared_read(graph, op.name) for op in ops if op.name != ops[last].name]
+    alike = any(_shared_read(graph, ops[last].name) & one for one in read)
+    by_lane = any(_shared_read(graph, op.name) for op in ops if op.kind != "mma")
+    if not makes & {op.name for op in rest} or alike or by_lane:
         return ops
     late = [replace(op, stage=op.stage + 1) for op in (*own, ops[last])]
     return [*ops[: first + 1], *late, *rest, *behind]
@@ -100,12 +104,6 @@ def _makers(graph: nx.MultiDiGraph, ops: set[Op]) -> set[Op]:
     edges: list[tuple[Op, Op, Mapping[str, object]]] = list(graph.in_edges(ops, data=True))
     found = {src for src, _, edge in edges if edge["kind"] == "RAW" and not edge["distance"]}
     return found - ops
-
-
-def _reads_alike(graph: nx.MultiDiGraph, last: OpPlan, ops: Sequence[OpPlan]) -> bool:
-    """Whether another op reads the shared memory that ``last`` reads."""
-    own = _shared_read(graph, last.name)
-    return any(own & _shared_read(graph, op.name) for op in ops if op.name != last.name)
 
 
 def _shared_read(graph: nx.MultiDiGraph, name: Op) -> set[str]:

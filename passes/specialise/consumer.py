@@ -154,7 +154,7 @@ class _Consumer:
             return self._loop_of_warps(loop, repeats)
         form, places = loop.form, loop.positions[CONSUMER]
         if loop.staged:
-            return self._loop_in_stages(loop)
+            return self._loop_in_stages(loop, repeats)
         flight = WgmmasInFlight()
         self._step(loop, flight)  # what it leaves in flight is so when a step starts
         flight = flight.carried() if loop.late else WgmmasInFlight()
@@ -183,7 +183,7 @@ class _Consumer:
         others = [buf for buf in form.allocs if buf not in loop.rings] + ahead.registers
         return block("", body, others) if others else body
 
-    def _loop_in_stages(self, loop: RoleLoop) -> Stmt:
+    def _loop_in_stages(self, loop: RoleLoop, repeats: bool) -> Stmt:
         """Return the main loop of warpgroups that work on two iterations a step.
 
             S = Q K; P = exp of S; O += P V   =>   S = Q K; P = exp of S             prologue
@@ -192,7 +192,8 @@ class _Consumer:
                                                        wait S; exp of S; wait O; P = S
                                                    O += P V                          epilogue
 
-        No wgmma is in flight when a step ends.
+        No wgmma is in flight when a step ends. Nobody waits for the last slots unless the loop is
+        entered again (``repeats``).
         """
         form, first = loop.form, loop.form.node.min
         ops = loop.consumed()
@@ -203,7 +204,8 @@ class _Consumer:
 
         def run(some: list[OpPlan], iterations: tuple[Expr, Expr], phase: str) -> list[Stmt]:
             """The ops ``some`` in order, of the iterations of early and late ones."""
-            return self._ops(loop, some, WgmmasInFlight(), iterations, phase)
+            kept = set() if repeats or phase != "epilogue" else set(range(len(loop.barriers)))
+            return self._ops(loop, some, WgmmasInFlight(), iterations, phase, kept=kept)
 
         advance = [at.advance() for at in loop.positions[CONSUMER]]
         fill = [*run(early, (first, first), "prologue"), *advance]
@@ -307,10 +309,12 @@ class _Consumer:
         phase: str,
         *,
         again: bool = False,
+        kept: Collection[int] = (),
     ) -> list[Stmt]:
         """Return ``ops`` from ``flight`` on, which becomes their end's.
 
-        ``iterations``: those of the ops of the first stage and of those behind it.
+        ``iterations``: those of the ops of the first stage and of those behind it. ``kept``: pairs
+        whose slots are not released at the end.
         """
         steps = list[Stmt]()
         apart = all(op.operand == "shared" and not op.promoted for op in self.kernel.plan.matmuls)
@@ -341,7 +345,7 @@ class _Consumer:
             reading = {pair: last for pair, last in reading.items() if pair not in read}
             steps += self._released_by_lanes(loop, op, read, flight)
         done = flight.done_before() if loop.late else flight.all_done()
-        return [*steps, *self._done(loop, done, flight, {})]
+        return [*steps, *self._done(loop, done, flight, kept)]
 
     def _released_by_lanes(
         self, loop: RoleLoop, op: OpPlan, pairs: list[int], flight: WgmmasInFlight
