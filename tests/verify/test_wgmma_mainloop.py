@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner.schedules.conv import schedule_conv
+from pipeliner.schedules import schedule_conv
 from pipeliner.schedules.tiles import ConvTile
 from pipeliner.schedules.workloads import Conv, Gemm, conv2d, numpy_dtype
 from pipeliner.verification.verdict import verify_workload
