@@ -64,7 +64,11 @@ def in_program_order(
     load: dict[str, int] = {}
     for op in ops:
         load[op.pipe] = load.get(op.pipe, 0) + op.occupancy
-    interval = max(cycle, *load.values())  # short steps wait for their copies
+    busiest = max(load, key=lambda pipe: (load[pipe], pipe))
+    interval = max(cycle, load[busiest])  # short steps wait for their copies
+    pipes = sorted(load.items(), key=lambda one: (-one[1], one[0]))
+    busy = tuple(Reason("schedule.busy", pipe=pipe, cycles=spent) for pipe, spent in pipes)
+    reasons.append(Reason("schedule.pipes", pipes=busy))
     ordered = waited_early(graph, insert_waits(graph, ops, in_groups=False))
     rings = tuple(
         ring_plan(graph, name, depths.get(name, 1), plan) for name in graph.graph["rings"]
@@ -76,9 +80,9 @@ def in_program_order(
         edges=edge_plans(graph, ordered, in_groups=False),
         rings=rings,
         ii=interval,
-        res_mii=interval,
-        rec_mii=interval,
-        limiter="program order",
+        res_mii=load[busiest],
+        rec_mii=cycle,
+        limiter="program order" if cycle > load[busiest] else busiest,
         unroll=1,
         reasons=tuple(reasons),
     )

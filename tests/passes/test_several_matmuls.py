@@ -14,7 +14,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.schedules import Attention, AttentionTile
 from pipeliner.schedules.loops.attention import schedule_attention
 
-from ..refusals import refused, the
+from ..refusals import gives, refused, the
 from .sass import loop_around
 
 SMALL = Attention(1, 2, 80, 100, 64, kv_heads=1, causal=True)
@@ -62,6 +62,9 @@ def test_the_second_runs_under_the_arithmetic_of_the_next_step() -> None:
     at = [order.index(name) for name in ("scores", "acc_scale", "acc", "exp", "weights")]
     assert at == sorted(at)
     assert the("schedule.overlapped", loop.reasons)["op"] == "acc"
+    most = the("schedule.pipes", loop.reasons)["pipes"][0]
+    assert gives(most, "schedule.busy", pipe="tensor", cycles=loop.res_mii)
+    assert loop.ii == max(loop.res_mii, loop.rec_mii)
 
 
 def test_no_step_is_left_in_flight_where_none_shall_be() -> None:

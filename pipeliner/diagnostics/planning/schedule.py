@@ -23,6 +23,8 @@ SENTENCES: Final = {
         "cannot schedule loop '{loop}': consumers run one iteration a step, or two with all waits "
         "in the first stage and each ring read in one; {ops:quoted} have stages {first} and {last}"
     ),
+    "schedule.pipes": "busy in a step: {pipes}",
+    "schedule.busy": "{pipe} for {cycles} cycles",
     "schedule.overlapped": "'{op}' of each step runs under the arithmetic of the next one",
     "schedule.loop_unknown": "cannot find loop '{loop}': the kernel has {loops:quoted}",
     # Dependences
