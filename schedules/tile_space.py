@@ -139,7 +139,11 @@ def attention_tiles(
     """
     row = element_bytes(attention.storage) * attention.dim
     keys = -(-attention.keys // FEWEST_KEYS) * FEWEST_KEYS
-    few = [] if machine.wgmmas else [m for m in FEW_QUERIES if _rows(attention, m) <= m]
+    few = (
+        []
+        if machine.multiplies_by_warpgroup
+        else [m for m in FEW_QUERIES if _rows(attention, m) <= m]
+    )
     queries = [*few[:1], *(m for m in QUERIES if m < attention.queries + QUERIES[0])]
     found = [
         AttentionTile(m, n, grouped=is_grouped(attention, m))

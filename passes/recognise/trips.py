@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tvm import sym
 
-from ..ir.nodes import Expr, const_int, i32, substitute, variables
+from ..ir.nodes import Call, Expr, const_int, has, i32, is_buffer_var, substitute, variables
 
 MOST: Final = 1 << 31
 """Bound of a variable from which on its range is taken as unknown."""
@@ -27,7 +27,7 @@ def mean_trip(extent: Expr, ranges: Any) -> float | None:
     ``ranges``: knows the ranges of all variables.
     """
     found = list(variables(extent))
-    if len(found) != 1:
+    if len(found) != 1 or is_buffer_var(found[0]) or has(extent, Call):
         return None
     (var,) = found
     bound = ranges.const_int_bound(var)

@@ -247,6 +247,11 @@ class Machine:
         """The tensor core instruction for operands of ``dtype``, or None."""
         return next((rate for rate in self.mmas if rate.dtype == dtype), None)
 
+    @property
+    def multiplies_by_warpgroup(self) -> bool:
+        """Whether a warpgroup multiplies by one instruction, of 64 rows at least."""
+        return bool(self.wgmmas)
+
     def wgmma(self, dtype: str) -> MmaRate | None:
         """The widest warpgroup instruction for operands of ``dtype``, or None."""
         return next((rate for rate in self.wgmmas if rate.dtype == dtype), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tvm.script import tirx as T
@@ -14,9 +16,9 @@ from ..refusals import refused, the
 from .odd_tiles import KINDS, Case
 
 
-def check(case: Case, target: str) -> pipeliner.KernelPlan:
-    """Pipeline ``case``, with every choice left open, and emulate it against what it means."""
-    kernel = pipeliner.build(case.function(), target)
+def check(case: Case, target: str, **options: Any) -> pipeliner.KernelPlan:
+    """Pipeline ``case``, with ``options`` alone asked for, and emulate it against what it means."""
+    kernel = pipeliner.build(case.function(), target, **options)
     arrays = case.arrays()
     result = kernel.emulate(*arrays.values(), order="random", timing="late")
     assert not result.hazards, list(map(str, result.hazards))
@@ -95,7 +97,7 @@ def test_global_memory_of_a_cta_is_ordered_between_its_threads(target: str) -> N
 
 
 def test_the_plan_says_why_the_first_choice_was_not_taken() -> None:
-    plan = check(Case("prologue", "float16", (64, 32, 32)), "h100")
+    plan = check(Case("prologue", "float16", (64, 32, 32)), "h100", instruction="wgmma")
     assert [matmul.instruction for matmul in plan.matmuls] == ["wgmma.m64n32k16.f16.f32"]
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
     assert the("plan.not_taken", plan.reasons)["name"] == "wgmma, tma"

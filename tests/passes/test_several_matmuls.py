@@ -63,7 +63,7 @@ def test_the_second_runs_under_the_arithmetic_of_the_next_step() -> None:
     assert at == sorted(at)
     assert the("schedule.overlapped", loop.reasons)["op"] == "acc"
     most = the("schedule.pipes", loop.reasons)["pipes"][0]
-    assert gives(most, "schedule.busy", pipe="tensor", cycles=loop.res_mii)
+    assert gives(most, "schedule.busy", cycles=loop.res_mii)
     assert loop.ii == max(loop.res_mii, loop.rec_mii)
 
 

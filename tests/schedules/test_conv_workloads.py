@@ -133,7 +133,7 @@ def test_activations_are_those_of_the_literature():
         2.995950,
         3.999873,
     ]
-    from pipeliner.schedules.workloads import epilogue
+    from pipeliner.schedules.workloads.base import epilogue
 
     np.testing.assert_allclose(epilogue.reference(["gelu"], x, []), table, atol=1e-6)
     np.testing.assert_allclose(epilogue.reference(["silu"], x, []), x * (1 + np.tanh(x / 2)) / 2)
