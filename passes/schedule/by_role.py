@@ -12,11 +12,12 @@ step ends, it runs under the arithmetic of the next one (``overlapped``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...diagnostics import Reason
+from ...diagnostics import Reason, Why
+from ...errors import ScheduleRefused
 from ...machine import Machine
 from ...plan import LoopPlan, MatmulPlan, OpPlan
 from ...values.op import Op
@@ -51,13 +52,32 @@ def in_program_order(
     filled = {name for op in copies for name in graph.nodes[op.name]["writes"]}
     last = min((depth for name, depth in depths.items() if name in filled), default=1) - 1
     in_order = [replace(op, stage=last) for op in others]
-    computed = in_order
     if last and any(matmul.in_flight and Op(matmul.op) in graph for matmul in matmuls):
         computed = overlapped(graph, in_order)
-    if computed is not in_order:
-        late = next(op for op in computed if op.stage > last and op.kind == "mma")
-        reasons.append(Reason("schedule.overlapped", op=late.name))
-    computed, cycle = _timed(graph, computed)
+        if computed is not in_order:
+            late = next(op for op in computed if op.stage > last and op.kind == "mma")
+            said = [*reasons, Reason("schedule.overlapped", op=late.name)]
+            try:
+                return _scheduled(graph, plan, copies, computed, depths, said)
+            except ScheduleRefused as err:
+                reasons.append(Reason("schedule.not_overlapped", op=late.name, why=err.reason))
+    return _scheduled(graph, plan, copies, in_order, depths, reasons)
+
+
+def _scheduled(
+    graph: nx.MultiDiGraph,
+    plan: LoopPlan,
+    copies: Sequence[OpPlan],
+    consumed: Sequence[OpPlan],
+    depths: Mapping[str, int],
+    reasons: list[Why],
+) -> LoopPlan:
+    """Return ``plan`` with ``consumed``, in that order and their stages, and ``copies`` ahead.
+
+    Raises ScheduleRefused if that is illegal.
+    """
+    last = min(op.stage for op in consumed)
+    computed, cycle = _timed(graph, consumed)
     copied = [replace(op, stage=0, cycle=0) for op in copies]
     listed = [*computed, *copied] if last else [*copied, *computed]  # of one slot nothing is ahead
     ops = [replace(op, order=at) for at, op in enumerate(listed)]

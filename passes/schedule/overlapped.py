@@ -40,7 +40,8 @@ def overlapped(graph: nx.MultiDiGraph, ops: list[OpPlan]) -> list[OpPlan]:
     first, last = matmuls[0], matmuls[-1]
     between, behind = ops[first + 1 : last], ops[last + 1 :]
     sums = set(graph.nodes[ops[last].name]["writes"])
-    own = [op for op in between if set(graph.nodes[op.name]["writes"]) <= sums]
+    written = {op: set(graph.nodes[op.name]["writes"]) for op in between}
+    own = [op for op in between if written[op] and written[op] <= sums]
     rest = [op for op in between if op not in own]
     makes = _makers(graph, {op.name for op in (*own, ops[last])})
     read = [_shared_read(graph, op.name) for op in ops if op.name != ops[last].name]

@@ -9,11 +9,19 @@ from tvm.script import tirx as T
 
 
 def back_to_back(
-    m: int, n: int, k: int, p: int, tile: tuple[int, int], of: Callable[[Any], Any]
+    m: int,
+    n: int,
+    k: int,
+    p: int,
+    tile: tuple[int, int],
+    of: Callable[[Any], Any],
+    *,
+    decays: bool = False,
 ) -> Any:
     """``O = of(A B) C`` without ``of(A B)`` in memory: A [m, k], B [n, k], C [n, p], O [m, p].
 
     ``tile``: rows of a CTA, and columns of A B in a step. ``of``: of a float32.
+    ``decays``: behind each step the sums are halved.
     """
     rows, columns = tile
 
@@ -63,6 +71,10 @@ def back_to_back(
                                 acc[i, j] = acc[i, j] + T.Cast("float32", made[i, r]) * T.Cast(
                                     "float32", C_shared[r, j]
                                 )
+                        if decays:
+                            for i, j in T.grid(rows, p):
+                                with T.sblock("halved"):
+                                    acc[i, j] = acc[i, j] * T.float32(0.5)
                 for i, j in T.grid(rows, p):
                     with T.sblock("out"):
                         Out[y * rows + i, j] = T.Cast("float16", acc[i, j])

@@ -12,6 +12,7 @@ from tvm import tirx
 import pipeliner
 from pipeliner.mutation import mutate
 
+from ..refusals import the
 from .back_to_back import back_to_back
 from .sass import loop_around
 
@@ -41,6 +42,24 @@ def test_any_function_of_the_first_product(name: str, target: str) -> None:
     assert not done.hazards
     hidden = exactly(a.astype("float64") @ b.astype("float64").T)
     assert np.abs(done.outputs["Out"] - hidden @ c.astype("float64")).max() < 2e-2
+
+
+def test_sums_that_a_step_uses_stay_in_that_step() -> None:
+    """Roles are kept, and the plan says why nothing runs under the next step."""
+    func = back_to_back(64, 160, 64, 64, (64, 32), lambda x: x, decays=True)
+    kernel = pipeliner.build(func, "h100", **BY_TMA)
+    (loop,) = kernel.plan.loops
+    assert len({op.stage for op in loop.ops if op.role == "consumer"}) == 1
+    assert the("schedule.not_overlapped", loop.reasons)["op"] == "acc"
+    rng = np.random.default_rng(7)
+    a, b, c = (rng.normal(size=s).astype("float16") / 4 for s in ((64, 64), (160, 64), (160, 64)))
+    done = kernel.emulate(a, b, c, np.full((64, 64), np.nan, "float16"))
+    assert not done.hazards
+    want, a64 = np.zeros((64, 64)), a.astype("float64")
+    for at in range(0, 160, 32):
+        part = slice(at, at + 32)
+        want = (want + a64 @ b[part].astype("float64").T @ c[part].astype("float64")) / 2
+    assert np.abs(done.outputs["Out"] - want).max() < 2e-2
 
 
 @pytest.mark.nvcc

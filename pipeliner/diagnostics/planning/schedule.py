@@ -25,6 +25,7 @@ SENTENCES: Final = {
     ),
     "schedule.pipes": "busy in a step: {pipes}",
     "schedule.busy": "{pipe} for {cycles} cycles",
+    "schedule.not_overlapped": "'{op}' does not run under the arithmetic of the next step: {why}",
     "schedule.overlapped": "'{op}' of each step runs under the arithmetic of the next one",
     "schedule.loop_unknown": "cannot find loop '{loop}': the kernel has {loops:quoted}",
     # Dependences
