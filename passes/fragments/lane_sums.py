@@ -10,21 +10,16 @@ a factor that all lanes of the row have scales their partial sums as it scales t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from tvm import tirx
 
-from ..ir.nodes import Buffer, Expr, Stmt, Var, buffer, const_int, i32, seq, substitute, uses
+from ..ir.nodes import Buffer, Expr, Stmt, Var, buffer, const_int, i32, seq, uses
 from ..ir.patterns import Nest, is_element_of, is_zero
 from ..threads.reductions import as_reduction
 from .fragment import Fragment, unrolled_over
 from .quads import of_lane_xor
-
-RUN: Final = 8
-"""Neighbouring terms of a sum that one lane adds: 16 bytes of 16-bit elements."""
 
 
 def by_lane(nests: Iterable[Nest], found: Mapping[Buffer, Fragment]) -> dict[Buffer, Fragment]:
@@ -110,25 +105,3 @@ def alone(part: Fragment) -> list[Stmt]:
     zero = part.write(position, 0, [tirx.const(0, part.dtype)])
     zeroed = unrolled_over(dict(zip(position, part.loops)), zero)
     return [tirx.IfThenElse(tirx.Not(part.holder), zeroed, None)]
-
-
-def terms_of_lane(part: Fragment, var: Var, extent: int, body: Stmt) -> Stmt:
-    """Return ``body``, which adds a term to a partial sum of ``part``, for the terms of a lane.
-
-    for j in range(64): l[i] = l[i] + S[i, j]   =>   for u: for v in range(8):
-                                                         l[i] = l[i] + S[i, (u * 4 + lane) * 8 + v]
-
-    Neighbouring terms are one access of a lane. Terms that lanes cannot share out alike are the
-    first lane's.
-    """
-    if part.lane is None or extent % part.lanes:
-        every = tirx.For(var, i32(0), i32(extent), tirx.ForKind.SERIAL, body)
-        return every if part.holder is None else tirx.IfThenElse(part.holder, every, None)
-    each = extent // part.lanes
-    run = math.gcd(each, RUN)
-    outer, inner = Var("u", "int32"), Var("v", "int32")
-    place = (outer * part.lanes + part.lane) * run + inner
-    own = substitute(body, {var: place})
-    for loop, count in ((inner, run), (outer, each // run)):
-        own = tirx.For(loop, i32(0), i32(count), tirx.ForKind.SERIAL, own)
-    return own

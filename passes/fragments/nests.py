@@ -44,7 +44,8 @@ from ..threads.wide_vectors import in_words, is_too_wide
 from . import quads
 from .combined import Combined
 from .fragment import ElementIndex, Fragment, Quad, unrolled_over
-from .lane_sums import added_up, terms_of_lane
+from .lane_sums import added_up
+from .lane_terms import terms_of_lane
 from .row_reductions import reduce_rows, reduces_rows
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}

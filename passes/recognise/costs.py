@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
@@ -133,13 +134,20 @@ def _of_access(buf: Buffer, lanes: int) -> Cost:
 
 
 def _of_value(value: Expr, around: _Loops, written: Buffer | None = None) -> Cost:
-    """The cost of a value that is stored in ``written``, whose elements are loaded each time."""
+    """The cost of a value that is stored in ``written``, whose elements are loaded each time.
+
+    What stands twice in it is loaded once.
+    """
     total = Cost()
     counted = {"flops": 0, "transcendentals": 0, "tensor": 0}
+    loaded: list[Any] = []
 
     def visit(node: Any) -> None:
         nonlocal total
         if isinstance(node, TensorLoad):
+            if any(tvm_ffi.structural_equal(node, other) for other in loaded):
+                return
+            loaded.append(node)
             again = written is not None and node.source.same_as(written)
             times = _times(around) if again else _loads(node, around)
             total = total + _of_access(node.source, _lanes(node)) * times

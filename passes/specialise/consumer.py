@@ -51,7 +51,7 @@ from ..ir.nodes import (
 )
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, begin_always, start_from_zero, zeroes
-from .in_flight import WgmmaGroup, WgmmasInFlight
+from .in_flight import WgmmaGroup, WgmmasInFlight, wgmma_wait, without_fence
 from .loads_ahead import LoadsAhead, in_pairs
 from .role_loops import (
     RoleLoop,
@@ -61,8 +61,6 @@ from .role_loops import (
     rolled,
     shared_by,
     shared_outside,
-    wgmma_wait,
-    without_fence,
 )
 from .slots import ConsumerSlots
 
@@ -328,6 +326,8 @@ class _Consumer:
                 flight.groups.append(loop.group(op))
             else:
                 steps += self._done(loop, flight.done_for(loop.registers(op)), flight, reading)
+                if loop.reads_under(op):
+                    steps += self._done(loop, flight.done_before(), flight, reading)
             self.slots.check(loop, op)
             behind = loop.behind(op)
             at = iterations[behind]

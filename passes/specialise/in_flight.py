@@ -15,9 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ...plan import CONSUMER
 from ...values.op import Op
-from ..ir.nodes import Buffer
+from ...values.origin import STEADY, Origin
+from ..ir.calls import WGMMA_COMMIT, WGMMA_FENCE, called
+from ..ir.nodes import Buffer, Call, Stmt, collect, seq, with_origin
 
 
 @dataclass(frozen=True)
@@ -66,3 +74,30 @@ class WgmmasInFlight:
     def _done(self, most: int) -> list[WgmmaGroup]:
         found, self.groups = self.groups[:most], self.groups[most:]
         return found
+
+
+def wgmma_wait(groups: int, op: Op) -> Stmt:
+    """Return a wait for the wgmmas of ``op``, except the last ``groups``."""
+    origin = Origin(op=op.wait(), kind="wait", block=op.statement, phase=STEADY, role=CONSUMER)
+    return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
+
+
+def without_fence(stmt: Stmt) -> Stmt:
+    """Return wgmmas without their fence, which wgmmas before them have made unnecessary.
+
+    Nothing but wgmma has accessed an accumulator since that fence (PTX ISA, wgmma.fence).
+    """
+
+    def kept(parts: Any) -> Stmt:
+        return seq(*[part for part in parts.seq if not _is_fence(part)])
+
+    return tvm_ffi.structural_map(stmt, [(tirx.SeqStmt, kept)], order="post")
+
+
+def _is_fence(stmt: Stmt) -> bool:
+    return isinstance(stmt, tirx.Evaluate) and called(stmt.value) == WGMMA_FENCE
+
+
+def groups_of(stmt: Stmt) -> int:
+    """Count the groups of wgmma that ``stmt`` commits."""
+    return len(collect(stmt, Call, lambda call: called(call) == WGMMA_COMMIT))

@@ -15,7 +15,6 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
@@ -26,7 +25,6 @@ from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import READ, WRITE, Effects, effects
 from ..expand.rings import Ring, definitions, instantiate, make_ring
-from ..ir.calls import WGMMA_COMMIT, WGMMA_FENCE, called
 from ..ir.kernels import bodies
 from ..ir.nodes import (
     Buffer,
@@ -42,7 +40,6 @@ from ..ir.nodes import (
     is_private,
     is_shared,
     op_of,
-    seq,
     uses,
     variables,
     with_origin,
@@ -52,7 +49,7 @@ from ..matmul.descriptors import Descriptors
 from ..matmul.zero_init import accumulators, begin_always, zeroes
 from ..sync.mbarriers import Barriers, Position
 from .before import CopiedBefore
-from .in_flight import WgmmaGroup, WgmmasInFlight
+from .in_flight import WgmmaGroup, WgmmasInFlight, groups_of
 from .ping_pong import PingPong
 from .read_ahead import reads_ahead
 
@@ -157,6 +154,18 @@ class RoleLoop:
                 read = self.effects(op.name).buffers(READ)
                 found |= {self.pair(ring): op.name for ring in self.rings if ring in read}
         return found
+
+    def reads_under(self, op: OpPlan) -> bool:
+        """Whether threads read slots in ``op`` behind the last matmul of its step.
+
+        The wait for the matmuls of the step before then stands between the two. The slots of that
+        step are released sooner, and ptxas, which would move the first half of ``op`` to before
+        the second wgmma, moves nothing past a wait (13.0).
+        """
+        ops = self.consumed()
+        behind = ops[ops.index(op) + 1 :]
+        reads = self.effects(op.name).buffers(READ) & set(self.rings)
+        return bool(reads) and not any(later.kind == "mma" for later in behind)
 
     def left_in_flight(self) -> list[int]:
         """Return the mbarrier pairs whose slots are released in the step after they are read."""
@@ -328,33 +337,6 @@ def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
     return tvm_ffi.structural_map(
         stmt, [(Var, lambda v: new if v.same_as(old) else v)], order="post"
     )
-
-
-def wgmma_wait(groups: int, op: Op) -> Stmt:
-    """Return a wait for the wgmmas of ``op``, except the last ``groups``."""
-    origin = Origin(op=op.wait(), kind="wait", block=op.statement, phase=STEADY, role=CONSUMER)
-    return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
-
-
-def without_fence(stmt: Stmt) -> Stmt:
-    """Return wgmmas without their fence, which wgmmas before them have made unnecessary.
-
-    Nothing but wgmma has accessed an accumulator since that fence (PTX ISA, wgmma.fence).
-    """
-
-    def kept(parts: Any) -> Stmt:
-        return seq(*[part for part in parts.seq if not _is_fence(part)])
-
-    return tvm_ffi.structural_map(stmt, [(tirx.SeqStmt, kept)], order="post")
-
-
-def _is_fence(stmt: Stmt) -> bool:
-    return isinstance(stmt, tirx.Evaluate) and called(stmt.value) == WGMMA_FENCE
-
-
-def groups_of(stmt: Stmt) -> int:
-    """Count the groups of wgmma that ``stmt`` commits."""
-    return len(collect(stmt, Call, lambda call: called(call) == WGMMA_COMMIT))
 
 
 def holds(stmt: Stmt, loop: Any) -> bool:

@@ -134,6 +134,15 @@ def test_what_lanes_read_they_release_behind_a_fence() -> None:
     assert gives(pair.reason, "release.by_warp")
 
 
+def test_the_slot_before_is_released_before_lanes_read_the_next() -> None:
+    """All wgmmas of the step are under way then, and lanes load 16 bytes at once."""
+    text = str(pipeliner.build(normalised(M, N, K, TILE), "h100", **BY_TMA).cuda)
+    steady = text[text.rindex("wgmma_commit_group", 0, text.index("uint4*)(A_shared_term")) :]
+    known = re.compile(r"wgmma_wait_group\w+_1\(|mbarrier_arrive_nocount|uint4\*\)\(A_shared_term")
+    found = [match.group().split("_")[0] for match in known.finditer(steady)][:3]
+    assert found == ["wgmma", "mbarrier", "uint4*)(A"]
+
+
 @pytest.mark.deep("test_what_lanes_read_they_release_behind_a_fence")
 def test_every_mutant_of_what_lanes_read_is_killed() -> None:
     report = mutate(pipeliner.build(normalised(64, 64, 7 * STEP, 64), "h100", **BY_TMA, depth=2))
@@ -150,6 +159,9 @@ def test_lanes_share_out_the_squares_of_a_row() -> None:
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
     loop = loop_around(str(kernel.sass), "HGMMA")
     assert sum(line.startswith("FFMA") for line in loop) == 32
+    kinds = [line.split()[0].split(".")[0] for line in loop]
+    assert kinds.count("LDS") == 4  # of 16 bytes
+    assert max(at for at, kind in enumerate(kinds) if kind == "HGMMA") < kinds.index("LDS")
     assert len(loop) <= 135
 
 
