@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-warnings.simplefilter("ignore")  # each reason to leave a call to PyTorch is a warning, once
+from pipeliner.bench.models import MODES, ModelBench, exactly, frozen, graphed, ways_of_torch
 
-PEERS = ("eager", "max-autotune-no-cudagraphs", "max-autotune", "reduce-overhead")
+warnings.simplefilter("ignore")  # each reason to leave a call to PyTorch is a warning, once
 
 
 @dataclass(frozen=True)
@@ -185,88 +184,17 @@ def run_by_relax(model: Any, x: Any) -> Callable[[], Any]:
     return graphed(lambda: torch.from_dlpack(machine["main"](given)))
 
 
-def graphed(run: Callable[[], Any]) -> Callable[[], Any]:
-    """What replays a CUDA graph of one ``run``, by TVM or by PyTorch, and returns its result."""
-    import torch
-    import tvm_ffi
-
-    with tvm_ffi.use_torch_stream(torch.cuda.stream(torch.cuda.Stream())):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with tvm_ffi.use_torch_stream(torch.cuda.graph(graph, capture_error_mode="relaxed")):
-        result = run()
-
-    def replay() -> Any:
-        graph.replay()
-        return result
-
-    return replay
-
-
-def milliseconds(run: Callable[[], Any], rounds: int = 7, calls: int = 20) -> float:
-    """Of one call on the GPU: the median of rounds."""
-    import torch
-
-    taken = []
-    for number in range(-1, rounds):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(calls):
-            run()
-        end.record()
-        torch.cuda.synchronize()
-        if number >= 0:
-            taken.append(start.elapsed_time(end) / calls)
-    return statistics.median(taken)
-
-
-def ways(model: Any, x: Any, peers: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """PyTorch's ways to run ``model`` on ``x``."""
-    import torch
-
-    for peer in peers:
-        torch._dynamo.reset()
-        if peer == "eager":
-            yield "PyTorch, eager in a CUDA graph", graphed(partial(model, x))
-            continue
-        run = partial(torch.compile(model, mode=peer), x)
-        for _ in range(3):
-            run()
-        if peer.endswith("no-cudagraphs"):
-            yield "torch.compile, max-autotune in a CUDA graph", graphed(run)
-        else:
-            yield f"torch.compile, {peer}", run
-
-
-def bench(
-    ours: Any, theirs: Any, x: Any, exact: Any, peers: list[str], *, relax: bool = False
-) -> None:
-    """Print times and errors, one after the other.
-
-    An error is the largest difference from what float64 gives for the same input.
-    """
-    import torch
-    import torch._inductor.config as inductor
-
-    inductor.freezing = True
-
-    def show(name: str, run: Callable[[], Any]) -> float:
-        error = (run().double() - exact).abs().max().item()
-        ms = milliseconds(run)
-        print(f"{name:44} {ms:7.4f} ms, error {error:.5f} of {exact.abs().max().item():.3f}")
-        return ms
-
+def bench(ours: Any, theirs: Any, x: Any, asked: argparse.Namespace, *, relax: bool) -> None:
+    """Print times and errors, one after the other."""
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     ours(x)  # builds its kernels
-    own = graphed(partial(torch.compile(ours), x))
-    times = [show("ours, by torch.compile in a CUDA graph", own)]
+    with frozen():
+        own = graphed(partial(torch.compile(ours), x))
+    timed = ModelBench(exactly(theirs, x), asked.kernels)
     if relax:
-        show("ours, by relax in a CUDA graph", run_by_relax(theirs, x))
-    others = [show(name, run) for name, run in ways(theirs, x, peers)]
-    times.append(show("ours again", own))
-    print(f"ours: {min(others) / max(times):.3f}x the fastest of the others")
+        timed.show("ours, by relax in a CUDA graph", run_by_relax(theirs, x))
+    peers = ways_of_torch(theirs, x, asked.peers)
+    timed.beside(own, peers, "ours, by torch.compile in a CUDA graph")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -275,8 +203,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--tokens", type=int)
     parser.add_argument("--cache", type=int, help="tokens of the cache, of which one is computed")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--peers", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--kernels", action="store_true", help="with --bench, the slowest kernels")
     parser.add_argument("--relax", action="store_true", help="with --bench, BERT by relax, too")
     asked = parser.parse_args(argv)
     for name in asked.models:
@@ -310,12 +239,12 @@ def compare(name: str, asked: argparse.Namespace) -> None:
     x = torch.randn(batch, tokens, width if large else 256, device=device).to(dtype)
     for model in models:
         model.to(dtype)
-    exact = copy.deepcopy(theirs).double()(x.double())
+    exact = exactly(theirs, x)
     off = [(model(x).double() - exact).abs().max().item() for model in models]
     shape = f"{batch} x {tokens} tokens" + (f", {asked.cache} cached" if asked.cache else "")
     print(f"{name}, {shape}: error of ours {off[0]:.5f}, of PyTorch {off[1]:.5f}")
     if asked.bench:
-        bench(ours, theirs, x, exact, list(asked.peers), relax=asked.relax and name == "bert")
+        bench(ours, theirs, x, asked, relax=asked.relax and name == "bert")
     for reason, count in pt.fallbacks().items():
         print(f"{count} x {reason}")
 

@@ -17,11 +17,8 @@ import argparse
 import collections
 import copy
 import gzip
-import statistics
 import time
 import warnings
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,11 +26,12 @@ from typing import Any
 import tvm
 
 from pipeliner import meta, plan_of
+from pipeliner.bench.models import ModelBench, exactly, graphed, ways_of_torch
 from pipeliner.relax import Schedule, prepared
 from pipeliner.toolchain import nvcc
 
 BLOCKS = (3, 4, 6, 3)
-MODES = ("reduce-overhead", "max-autotune")
+MODES = ("eager", "reduce-overhead", "max-autotune")
 
 
 def resnet(blocks: tuple[int, ...] = BLOCKS, seed: int = 0) -> Any:
@@ -102,80 +100,27 @@ def weights(model: Any) -> dict[str, Any]:
     }
 
 
-def graphed(run: Callable[[], Any]) -> Callable[[], Any]:
-    """What replays a CUDA graph of one ``run``, by TVM or by PyTorch, and returns its result."""
-    import torch
-    import tvm_ffi
-
-    with tvm_ffi.use_torch_stream(torch.cuda.stream(torch.cuda.Stream())):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with tvm_ffi.use_torch_stream(torch.cuda.graph(graph, capture_error_mode="relaxed")):
-        result = torch.from_dlpack(run())
-
-    def replay() -> Any:
-        graph.replay()
-        return result
-
-    return replay
-
-
-def milliseconds(run: Callable[[], Any], rounds: int = 7, calls: int = 20) -> float:
-    """Of one call on the GPU: the median of rounds."""
-    import torch
-
-    taken = []
-    for number in range(-1, rounds):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(calls):
-            run()
-        end.record()
-        torch.cuda.synchronize()
-        if number >= 0:
-            taken.append(start.elapsed_time(end) / calls)
-    return statistics.median(taken)
-
-
-def bench(model: Any, shape: tuple[int, ...], scheduled: Any, target: Any) -> None:
+def bench(
+    model: Any, shape: tuple[int, ...], scheduled: Any, target: Any, *, kernels: bool
+) -> None:
     """Print times and errors of the module's kernels and of PyTorch's, one after the other.
 
     An error is the largest difference from what float64 gives for the same images of halves.
     """
     import torch
-    import torch._inductor.config as inductor
     from tvm import relax
 
     torch.backends.cudnn.benchmark = True
-    inductor.freezing = True
     with nvcc.for_tvm(), target:
         built = tvm.compile(scheduled, target, tir_pipeline="pipeliner")
     machine = relax.VirtualMachine(built, tvm.cuda())
     images = torch.randn(shape, generator=torch.Generator().manual_seed(1)).half().cuda()
-    exact = copy.deepcopy(model).cuda().double()(images.double())
     half = copy.deepcopy(model).cuda().half().to(memory_format=torch.channels_last)
     given = tvm.runtime.from_dlpack(images)
-
-    def show(name: str, run: Callable[[], Any]) -> float:
-        error = (run().double() - exact).abs().max().item()
-        ms = milliseconds(run)
-        print(f"{name:40} {ms:7.3f} ms, error {error:.5f} of {exact.abs().max().item():.3f}")
-        return ms
-
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
-    ours = graphed(lambda: machine["main"](given))
-    times = [show("ours in a CUDA graph", ours)]
-    peers = [show("PyTorch, eager in a CUDA graph", graphed(lambda: half(images)))]
-    for mode in MODES:
-        torch._dynamo.reset()
-        compiled = torch.compile(half, mode=mode)
-        for _ in range(3):
-            compiled(images)
-        peers.append(show(f"torch.compile, {mode}, frozen", partial(compiled, images)))
-    times.append(show("ours in a CUDA graph, again", ours))
-    print(f"ours: {min(peers) / max(times):.2f}x the fastest of the others")
+    ours = graphed(lambda: torch.from_dlpack(machine["main"](given)))
+    timed = ModelBench(exactly(copy.deepcopy(model).cuda(), images), kernels)
+    timed.beside(ours, ways_of_torch(half, images, MODES), "ours in a CUDA graph")
 
 
 def main() -> None:
@@ -187,6 +132,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     parser.add_argument("--load", type=Path)
     parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--kernels", action="store_true", help="with --bench, the slowest kernels")
     asked = parser.parse_args()
     model = resnet(tuple(asked.blocks))
     if asked.load:
@@ -214,7 +160,7 @@ def main() -> None:
 
         shape = tuple(int(extent) for extent in mod["main"].params[0].ty.shape.values)
         with torch.no_grad():
-            bench(model, shape, scheduled, target)
+            bench(model, shape, scheduled, target, kernels=asked.kernels)
 
 
 if find_spec("torch") is None:
