@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..errors import WorkloadError
+from .kinds import kinds
+from .products import batched, few_rows
 from .workloads import ATTENTION_DTYPES, Attention, Gemm, Spec, conv2d
 from .workloads.base.dtypes import resolve
 
@@ -100,7 +102,16 @@ ATTENTION: Final = "attention"
 
 DECODE: Final = "decode"
 
-NAMES: Final = ("gemm", "conv", ATTENTION, DECODE, OTHER)
+KINDS: Final = "kinds"
+"""Every kind of convolution."""
+
+FEW_ROWS: Final = "few_rows"
+"""Products of at most 64 rows."""
+
+BATCHED: Final = "batched"
+"""Products of many pairs of matrices."""
+
+NAMES: Final = ("gemm", "conv", ATTENTION, DECODE, KINDS, FEW_ROWS, BATCHED, OTHER)
 
 OF_ATTENTION: Final = (ATTENTION, DECODE)
 """Those of which there is only what attention has a type for."""
@@ -119,6 +130,12 @@ def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
         return _attentions(dtype)
     if name == DECODE:
         return _decodes(dtype)
+    if name == KINDS:
+        return {**kinds(dtype)}
+    if name == FEW_ROWS:
+        return {**few_rows(dtype)}
+    if name == BATCHED:
+        return {**batched(dtype)}
     if name == OTHER:
         return {**_gemms(OTHER_GEMMS, dtype), **_convs(OTHER_CONVS, dtype)}
     raise WorkloadError("bench.suite", choices=NAMES, value=name)

@@ -54,6 +54,9 @@ class Tensor:
     def numpy(self) -> Any:
         return self.data
 
+    def data_ptr(self) -> int:
+        return int(self.data.ctypes.data)
+
     def contiguous(self) -> Tensor:
         return Tensor(np.ascontiguousarray(self.data))
 
@@ -179,6 +182,7 @@ class Event:
 cuda = types.SimpleNamespace(
     Event=Event,
     synchronize=lambda: None,
+    current_stream=lambda: types.SimpleNamespace(cuda_stream=0),
     is_available=lambda: True,
     get_device_name=lambda: "a stand-in",
     get_device_properties=lambda index: types.SimpleNamespace(uuid="1234"),
@@ -186,7 +190,9 @@ cuda = types.SimpleNamespace(
 version = types.SimpleNamespace(cuda="13.0")
 backends = types.SimpleNamespace(
     cuda=types.SimpleNamespace(matmul=types.SimpleNamespace(allow_tf32=False)),
-    cudnn=types.SimpleNamespace(benchmark=False, allow_tf32=True, version=lambda: 91002),
+    cudnn=types.SimpleNamespace(
+        benchmark=False, benchmark_limit=10, allow_tf32=True, version=lambda: 91002
+    ),
 )
 _RNG = np.random.default_rng()
 
@@ -322,6 +328,39 @@ def _attention(
         made[b, h, i] = weights @ values / weights.sum()
     return Tensor(made.astype(q.data.dtype))
 
+
+def _backward(
+    dy: Tensor, x: Tensor, w: Tensor, bias: None, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, mask: Sequence[bool],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """The gradients of a convolution, channels first, one output pixel at a time, in float64."""
+    assert not transposed
+    assert not any(output_padding)
+    given, filters = dy.data.astype(float64), w.data.astype(float64)
+    around = ((0, 0), (0, 0), *((pad, pad) for pad in padding))
+    images = np.pad(x.data.astype(float64), around)
+    of_images, of_filters = np.zeros(images.shape), np.zeros(filters.shape)
+    each_in, each_out = filters.shape[1], filters.shape[0] // groups
+    for at in itertools.product(*map(range, given.shape[2:])):
+        seen = tuple(
+            slice(p * step, p * step + far * (extent - 1) + 1, far)
+            for p, step, extent, far in zip(at, stride, filters.shape[2:], dilation)
+        )
+        for g in range(groups):
+            some = (slice(None), slice(g * each_in, (g + 1) * each_in), *seen)
+            rows = slice(g * each_out, (g + 1) * each_out)
+            outputs = given[(slice(None), rows, *at)]
+            if mask[0]:
+                of_images[some] += np.tensordot(outputs, filters[rows], 1)
+            if mask[1]:
+                of_filters[rows] += np.tensordot(outputs.T, images[some], 1)
+    inside = tuple(slice(pad, pad + size) for pad, size in zip(padding, x.shape[2:]))
+    made = (of_images[(slice(None), slice(None), *inside)], of_filters)
+    kept = [Tensor(one.astype(dy.data.dtype)) for one in made]
+    return (*(one if wanted else None for one, wanted in zip(kept, mask)), None)
+
+
+ops = types.SimpleNamespace(aten=types.SimpleNamespace(convolution_backward=_backward))
 
 nn = types.SimpleNamespace(
     functional=types.SimpleNamespace(

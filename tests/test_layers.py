@@ -53,6 +53,7 @@ LAYERS = [
     {"api", "commands.shared", "explain", "relax", "torch"},
     {"verification"},
     {"measuring"},
+    {"bench.vendor"},
     {"bench", "mutation"},
     {"calibrate", "report", "tuning"},
     {"experiments", "logs", "meta"},

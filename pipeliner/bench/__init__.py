@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from ..measuring import WARM_UP, Conditions, current_conditions, device_name, require_gpu
 from ..records.record import OURS
+from ..schedules.products import random_gemms
 from ..schedules.suites import suite
 from .chart import check_chart, draw, ratios
 from .claims import spine, spine_claims, transformation_ms
 from .decode import copied_per_us, decode_claims
 from .gated import GATED_DTYPE, gated_claims, gated_problems
 from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders
-from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON, Claim, Report, Result
+from .results import BEST, CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON, Claim, Report, Result
+from .roofs import roofs
 from .scaled import SCALED_DTYPE, scaled_claims, scaled_problems
 from .timing import measure, quick
 
 __all__ = [
+    "BEST",
     "CUBLAS",
     "CUDNN",
     "GATED_DTYPE",
@@ -43,8 +46,10 @@ __all__ = [
     "gated_problems",
     "measure",
     "quick",
+    "random_gemms",
     "ratios",
     "require_gpu",
+    "roofs",
     "scaled_claims",
     "scaled_problems",
     "spine",

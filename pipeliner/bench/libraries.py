@@ -1,4 +1,4 @@
-"""Peers that are no TVM kernels: cuDNN through torch, Triton's templates and torch.compile."""
+"""Peers that torch compiles: Triton's templates as inductor tunes them, and torch.compile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ..errors import ToolError, WorkloadError
 from ..measuring import Runner
 from ..schedules import Conv, GatedGemm, Gemm
 from ..schedules.workloads import Spec
-from ..values.elements import element
+from .results import TRITON
+from .vendor.convolutions import plain_convolution, torch_convolution
 
 TRITON_OPTIONS: Final = {
     "max_autotune": True,
@@ -21,27 +22,6 @@ TRITON_OPTIONS: Final = {
 
 _TEMPLATE: Final = "triton_tem"
 """How inductor names kernels that it made from a template."""
-
-
-def cudnn(spec: Spec) -> Runner:
-    """The same convolution by cuDNN in benchmark mode, as ``run(x, w, out)`` on torch tensors.
-
-    Channels stay where the workload has them (torch's ``channels_last``); fp32 runs without tf32,
-    tf32 with it. torch makes the output, which is returned. WorkloadError: there is no such
-    convolution in cuDNN through torch.
-    """
-    import torch
-
-    conv = _plain_convolution(spec, "cuDNN")
-    tf32 = conv.dtype == "tfloat32"
-    convolved = _torch_convolution(conv)
-
-    def run(x: Any, w: Any, out: Any) -> Any:
-        torch.backends.cudnn.benchmark = True
-        torch.backends.cudnn.allow_tf32 = tf32
-        return convolved(x, w)
-
-    return run
 
 
 def triton(spec: Spec) -> Runner:
@@ -99,7 +79,7 @@ def compiled_by_torch(spec: Spec) -> Runner:
 def _torch_function(spec: Spec) -> Runner:
     """The workload as a function of its inputs that inductor can compile."""
     if isinstance(spec, Conv):
-        return _torch_convolution(_plain_convolution(spec, "Triton"))
+        return torch_convolution(plain_convolution(spec, TRITON))
     if not isinstance(spec, Gemm) or isinstance(spec, GatedGemm):
         raise WorkloadError("peer.triton_plain", workload=spec.name)
     if spec.epilogue or spec.weights or spec.out != spec.storage:
@@ -119,34 +99,3 @@ def _product(spec: Gemm) -> Runner:
         return torch.matmul(left, right)
 
     return product
-
-
-def _plain_convolution(spec: Spec, peer: str) -> Conv:
-    """``spec``, if torch has one call for it; WorkloadError names the ``peer`` that it calls."""
-    if not isinstance(spec, Conv) or spec.epilogue:
-        raise WorkloadError("peer.forward", workload=spec.name, peer=peer)
-    if element(spec.storage).integer or spec.out != spec.storage:
-        raise WorkloadError(
-            "peer.types", workload=spec.name, peer=peer, storage=spec.storage, out=spec.out
-        )
-    if any(low != high for low, high in spec.pad):
-        raise WorkloadError("peer.padding", workload=spec.name, peer=peer)
-    return spec
-
-
-def _torch_convolution(conv: Conv) -> Runner:
-    """A convolution of torch on tensors as they lie in memory; its result as it must lie there."""
-    import torch
-
-    convolve = getattr(torch.nn.functional, f"conv{conv.rank}d")
-    options = {
-        "stride": conv.stride,
-        "padding": tuple(low for low, _ in conv.pad),
-        "dilation": conv.dilation,
-        "groups": conv.groups,
-    }
-    if not conv.channels_last:
-        return lambda x, w: convolve(x, w, **options)
-    first = (0, conv.rank + 1, *range(1, conv.rank + 1))  # no copy: only strides change
-    last = (0, *range(2, conv.rank + 2), 1)
-    return lambda x, w: convolve(x.permute(first), w.permute(first), **options).permute(last)

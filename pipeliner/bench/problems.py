@@ -31,11 +31,25 @@ from ..schedules import (
     default_tile,
 )
 from ..schedules.tiles import Tile
-from ..schedules.workloads import Spec
+from ..schedules.workloads import LOOPS, Spec
 from .attention import SDPA_BACKENDS, sdpa
-from .libraries import compiled_by_torch, cudnn, triton
+from .libraries import compiled_by_torch, triton
 from .peers import NESTED, STAGES, blockwise, cublas, require_stock, stock_mma, stock_simt
-from .results import CUBLAS, CUDNN, OURS_PLAIN, SDPA, STOCK_PREFIX, TORCH, TRITON
+from .results import (
+    BEST,
+    CUBLAS,
+    CUDNN,
+    EVERY_ALGORITHM,
+    EVERY_ENGINE,
+    OURS_PLAIN,
+    SDPA,
+    STOCK_PREFIX,
+    TORCH,
+    TRITON,
+)
+from .vendor.convolutions import EveryEngine, cudnn
+from .vendor.every import every_algorithm
+from .vendor.products import as_gemm
 
 PEERS: Final = {
     "cublas": CUBLAS,
@@ -44,6 +58,7 @@ PEERS: Final = {
     "torch": TORCH,
     "sdpa": SDPA,
     "triton": TRITON,
+    "best": BEST,
 }
 """What a person calls a peer, and how the names of its contenders start."""
 
@@ -55,6 +70,9 @@ _CALLS: Final[dict[str, Callable[[Any], Runner]]] = {
 }
 
 USUAL_PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa")
+
+BEST_PEERS: Final = ("cublas", "torch", "sdpa")
+"""What stands beside every algorithm and engine: calls of torch, which may know another kernel."""
 
 LIBRARY_SLACK: Final = 100.0
 """How much more than rounding allows a vendor's library may be off and still be a peer.
@@ -175,12 +193,14 @@ def contenders(
     plain: bool = True,
     peers: Sequence[str] = USUAL_PEERS,
     label: str = "",
+    hot: bool = False,
 ) -> Problem:
     """Ours as requested, ours at depth 1 (``plain``), and those of ``peers`` that fit.
 
     cuBLAS has products, block-scaled ones too, and cuDNN convolutions; TVM's stock pipeline is
     tried at each depth. What is more than one call of a library is given to torch.compile.
-    Attention is that of PyTorch, by each backend.
+    Attention is that of PyTorch, by each backend. ``best``: each library of the vendor's that has
+    the workload, by all that it offers; ``hot``: also by what is fastest back to back.
     WorkloadError: a peer that nobody knows.
     """
     unknown = [name for name in peers if name not in PEERS]
@@ -191,6 +211,10 @@ def contenders(
         asked = Request(1, "auto", request.instruction, "auto", request.warps, request.thread_tile)
         found.append(Contender(OURS_PLAIN, OwnKernel(spec, target, asked, tile), spec.out))
     product = isinstance(spec, Gemm) and not isinstance(spec, GatedGemm)
+    best = "best" in peers
+    if best:
+        found.extend(_every(spec, hot))
+        peers = (*peers, *BEST_PEERS)
     if "cublas" in peers and product:
         fast = request.accumulate != "promoted"
         found.append(_library(CUBLAS, functools.partial(cublas, fast=fast), spec))
@@ -202,7 +226,7 @@ def contenders(
         if "sdpa" in peers:
             found.extend(_attention(spec))
         return Problem(spec, tuple(found), label)
-    if "cudnn" in peers and not isinstance(spec, Gemm):
+    if "cudnn" in peers and not best and not isinstance(spec, Gemm):
         found.append(_library(CUDNN, cudnn, spec))
     if "tvm" in peers and isinstance(spec, Gemm) and product:
         found.extend(_stock(spec, target))
@@ -243,6 +267,16 @@ def library(name: str, spec: AnyWorkload) -> tuple[Runner, str]:
 
 def _library(name: str, make: Callable[[Any], Runner], spec: Spec) -> Contender:
     return Contender(name, lambda: (make(spec), ""), spec.out, slack=LIBRARY_SLACK)
+
+
+def _every(spec: Spec, hot: bool) -> Iterator[Contender]:
+    """Every algorithm of cuBLASLt, every engine of cuDNN, where they have the workload."""
+    if isinstance(spec, (GatedGemm, *LOOPS)):
+        return
+    if isinstance(spec, Gemm) or as_gemm(spec) is not None:
+        yield _library(EVERY_ALGORITHM, functools.partial(every_algorithm, hot=hot), spec)
+    if not isinstance(spec, Gemm):
+        yield _library(EVERY_ENGINE, EveryEngine, spec)
 
 
 def _attention(spec: Attention) -> Iterator[Contender]:

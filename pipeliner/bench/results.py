@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,15 @@ SDPA: Final = "SDPA"
 LIBRARIES: Final = (CUBLAS, CUDNN)
 """The vendor's own; one of them has any workload."""
 
+EVERY_ALGORITHM: Final = f"{CUBLAS}, every algorithm"
+EVERY_ENGINE: Final = f"{CUDNN}, every engine"
+
+SEARCHED: Final = (EVERY_ALGORITHM, EVERY_ENGINE)
+"""Libraries of which the fastest of all that they offer is taken."""
+
+BEST: Final = "the vendor's best"
+"""Stands for the fastest of ``LIBRARIES``, however it was called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -29,7 +39,8 @@ class Result:
 
     Times are microseconds: the median and the quartiles of ``rounds`` runs. ``worst``: the largest
     error over what rounding allows. ``failure``: why there is no time. ``workload``:
-    the problem in words.
+    the problem in words. ``hot_us``: of a call where calls follow each other, where asked for;
+    ``not_hot``: why there is none.
     """
 
     problem: str
@@ -43,6 +54,8 @@ class Result:
     detail: str = ""
     failure: Why = ""
     workload: str = ""
+    hot_us: float = 0.0
+    not_hot: Why = ""
 
     @property
     def noise(self) -> float:
@@ -82,7 +95,8 @@ def faster(
 class SpeedSummary:
     """Our speed over a peer's, over all problems that both ran: above 1 is faster.
 
-    ``worst``: the problem with the smallest ratio. ``missing``: problems without a ratio.
+    ``worst``: the problem with the smallest ratio. ``missing``: problems without a ratio. ``hot``:
+    of calls back to back.
     """
 
     peer: str
@@ -91,6 +105,7 @@ class SpeedSummary:
     worst: str
     problems: int
     missing: tuple[str, ...]
+    hot: bool = False
 
 
 @dataclass
@@ -98,7 +113,7 @@ class Report:
     """What has been measured so far; complete unless ``interrupted``.
 
     ``suite``: the name of the problems as a whole. ``sm_clocks``: MHz right after the rounds of a
-    problem, where they could be read.
+    problem, where they could be read. ``roofs``: microseconds that no kernel beats, by problem.
     """
 
     device: str
@@ -109,6 +124,7 @@ class Report:
     rounds: int = 0
     conditions: Conditions | None = None
     sm_clocks: dict[str, int] = field(default_factory=dict)
+    roofs: dict[str, float] = field(default_factory=dict)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -132,20 +148,23 @@ class Report:
                 return result
         return None
 
-    def best(self, problem: str, prefix: str) -> Result | None:
-        """The fastest contender whose name starts with ``prefix``."""
+    def best(self, problem: str, prefix: str, *, hot: bool = False) -> Result | None:
+        """The fastest contender whose name starts with ``prefix``; ``hot``: back to back."""
         found = [
             result
             for result in self.measured
-            if result.problem == problem and result.contender.startswith(prefix)
+            if result.problem == problem and _is_of(result, prefix) and (result.hot_us or not hot)
         ]
-        return min(found, key=lambda result: result.us, default=None)
+        return min(found, key=lambda result: result.hot_us if hot else result.us, default=None)
 
     def library(self, problem: str) -> Result | None:
-        """The vendor's library on a problem; of attention PyTorch's fastest backend."""
-        found = (self.find(problem, name) for name in LIBRARIES)
-        vendors = next((result for result in found if result is not None), None)
-        return vendors or self.best(problem, SDPA)
+        """The fastest of the vendor's libraries; of attention PyTorch's fastest backend."""
+        return self.best(problem, BEST) or self.best(problem, SDPA)
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether calls back to back were asked for."""
+        return any(result.hot_us or result.not_hot for result in self.results)
 
     def peers(self) -> tuple[str, ...]:
         """The peers that ours is compared with, of those asked for: libraries first, depth 1 last.
@@ -155,33 +174,47 @@ class Report:
         """
         names = {result.contender for result in self.results}
         backends = sorted(name for name in names if name.startswith(f"{SDPA},"))
-        order = (*LIBRARIES, SDPA, *backends, TORCH, STOCK_PREFIX, TRITON, OURS_PLAIN)
-        return tuple(peer for peer in order if any(name.startswith(peer) for name in names))
+        searched = any(name in SEARCHED for name in names)
+        vendors = (BEST,) if searched else LIBRARIES
+        order = (*vendors, SDPA, *backends, TORCH, STOCK_PREFIX, TRITON, OURS_PLAIN)
+        return tuple(peer for peer in order if any(_is_of(one, peer) for one in self.results))
 
-    def ratio(self, problem: str, peer: str, contender: str = OURS) -> float | None:
+    def ratio(
+        self, problem: str, peer: str, contender: str = OURS, *, hot: bool = False
+    ) -> float | None:
         """How many times as fast as ``peer`` a contender is; None where one of them has no time."""
-        ours, theirs = self.find(problem, contender), self.best(problem, peer)
-        return None if ours is None or theirs is None else theirs.us / ours.us
+        ours, theirs = self.find(problem, contender), self.best(problem, peer, hot=hot)
+        if ours is None or theirs is None:
+            return None
+        if not hot:
+            return theirs.us / ours.us
+        return theirs.hot_us / ours.hot_us if ours.hot_us else None
 
     def summaries(self) -> list[SpeedSummary]:
         """Our ratios to each peer over all problems, where there is one at all."""
         made = []
-        for peer in self.peers():
+        ways = (False, True) if self.is_hot else (False,)
+        for peer, hot in itertools.product(self.peers(), ways):
             asked = [name for name in self.problems if self._asked(name, peer)]
-            ratios = {name: self.ratio(name, peer) for name in asked}
+            ratios = {name: self.ratio(name, peer, hot=hot) for name in asked}
             known = {name: value for name, value in ratios.items() if value is not None}
             if not known:
                 continue
             worst = min(known, key=lambda name: known[name])
             missing = tuple(name for name in asked if name not in known)
             mean = statistics.geometric_mean(known.values())
-            made.append(SpeedSummary(peer, mean, known[worst], worst, len(known), missing))
+            made.append(SpeedSummary(peer, mean, known[worst], worst, len(known), missing, hot))
         return made
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, with the ratios and what they come to, of types that JSON has."""
         ratios = [
-            {"problem": problem, "peer": peer, "ratio": self.ratio(problem, peer)}
+            {
+                "problem": problem,
+                "peer": peer,
+                "ratio": self.ratio(problem, peer),
+                "hot": self.ratio(problem, peer, hot=True),
+            }
             for problem in self.problems
             for peer in self.peers()
             if self._asked(problem, peer)
@@ -191,7 +224,9 @@ class Report:
         return {**dataclasses.asdict(self), **rest}
 
     def _asked(self, problem: str, peer: str) -> bool:
-        return any(
-            result.problem == problem and result.contender.startswith(peer)
-            for result in self.results
-        )
+        return any(result.problem == problem and _is_of(result, peer) for result in self.results)
+
+
+def _is_of(result: Result, peer: str) -> bool:
+    """Whether a contender is ``peer`` or one of its ways: an algorithm, a backend, a depth."""
+    return result.contender.startswith(LIBRARIES if peer == BEST else peer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..diagnostics import Why
 from ..records.record import OURS
-from .results import LIBRARIES, OURS_PLAIN, SDPA, Claim, Report, Result, SpeedSummary
+from .results import BEST, LIBRARIES, OURS_PLAIN, SDPA, Claim, Report, Result, SpeedSummary
 
 NONE = "-"
 
@@ -28,8 +28,10 @@ def suite_table(report: Report) -> Table:
     """
     peers = [peer for peer in report.peers() if not peer.startswith(f"{SDPA},")]
     headers = [report.suite, "TFLOP/s", "us", "noise", "error"]
+    headers += ["of the roof"] if report.roofs else []
     for peer in peers:
         headers += [_title(peer), _versus(peer)]
+        headers += ["hot"] if report.is_hot else []
     rows = [_suite_row(report, problem, peers) for problem in report.problems]
     return Table(tuple(headers), tuple(rows), len(headers) - 1)
 
@@ -62,9 +64,22 @@ def failure_lines(report: Report) -> list[str]:
     """What has no time, and why; contenders of one kind that fail alike share a line."""
     found: dict[tuple[str, str, Why], None] = {}
     for result in report.results:
-        if result.failure:
-            found[result.problem, _kind(result.contender), result.failure] = None
+        for failure in filter(None, (result.failure, result.not_hot)):
+            found[result.problem, _kind(result.contender), failure] = None
     return [f"{problem}: {name}: {reason}" for problem, name, reason in found]
+
+
+def best_lines(report: Report) -> list[str]:
+    """Of each problem the vendor's fastest kernel by name, back to back too where asked for."""
+    lines = []
+    for problem in report.problems if BEST in report.peers() else ():
+        for hot in (False, True) if report.is_hot else (False,):
+            one = report.best(problem, BEST, hot=hot)
+            if one is not None:
+                us = f"{one.hot_us:.1f} us hot" if hot else f"{one.us:.1f} us"
+                by = f"{one.contender}: {one.detail}" if one.detail else one.contender
+                lines.append(f"{problem}: {us} by {by}")
+    return lines
 
 
 def condition_lines(report: Report) -> list[str]:
@@ -97,6 +112,9 @@ def _suite_row(report: Report, problem: str, peers: Sequence[str]) -> tuple[str,
     cells = [NONE] * 4
     if ours is not None:
         cells = [f"{ours.tflops:.1f}", f"{ours.us:.1f}", f"{ours.noise:.1%}", f"{ours.worst:.2f}"]
+    if report.roofs:
+        roof = report.roofs.get(problem)
+        cells.append(NONE if ours is None or roof is None else f"{roof / ours.us:.2f}")
     for peer in peers:
         theirs = report.best(problem, peer)
         ratio = report.ratio(problem, peer)
@@ -104,6 +122,9 @@ def _suite_row(report: Report, problem: str, peers: Sequence[str]) -> tuple[str,
         named = backend if peer == SDPA else ""
         cells.append(NONE if theirs is None else f"{theirs.tflops:.1f}{named}")
         cells.append(NONE if ratio is None else f"{ratio:.3f}")
+        if report.is_hot:
+            hot = report.ratio(problem, peer, hot=True)
+            cells.append(NONE if hot is None else f"{hot:.3f}")
     return (problem, *cells)
 
 
@@ -128,8 +149,9 @@ def _claim_row(claim: Claim) -> tuple[str, ...]:
 
 def _summary_line(summary: SpeedSummary) -> str:
     missing = f"; no ratio for {', '.join(summary.missing)}" if summary.missing else ""
+    hot = ", hot" if summary.hot else ""
     return (
-        f"{_versus(summary.peer)}: geometric mean {summary.geometric_mean:.3f}, minimum "
+        f"{_versus(summary.peer)}{hot}: geometric mean {summary.geometric_mean:.3f}, minimum "
         f"{summary.minimum:.3f} ({summary.worst}), of {summary.problems}{missing}"
     )
 
@@ -147,4 +169,4 @@ def _versus(peer: str) -> str:
     """What our ratio to a peer is called."""
     if peer == OURS_PLAIN:
         return "gain of the depth"
-    return f"of {peer}" if peer in LIBRARIES else f"over {peer}"
+    return f"of {peer}" if peer in (*LIBRARIES, BEST) else f"over {peer}"

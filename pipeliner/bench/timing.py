@@ -36,6 +36,9 @@ from .results import CUBLAS, STOCK_PREFIX, Report, Result
 
 SOURCE: Final = "bench"
 
+HOT_ROUNDS: Final = 9
+"""Of graphs of calls back to back."""
+
 SECONDS: Final = 600.0
 """To compile one kernel; nvcc takes one to five."""
 
@@ -55,13 +58,15 @@ def measure(
     rounds: int = ROUNDS,
     jobs: int | None = None,
     db: str | Path | None = None,
+    hot: bool = False,
     say: Say = print,
 ) -> None:
     """Check and time the contenders of each problem; results and failures go to ``report``.
 
     All are compiled before any is timed. Whatever fails is a result in one line, not the end. An
     interrupt keeps what has been measured and sets ``report.interrupted``. ``db``: a file of
-    records that takes every sample; ``target``: the GPU that they are of.
+    records that takes every sample; ``target``: the GPU that they are of. ``hot``: each is also
+    timed back to back.
     """
     require_gpu()
     recipes = [
@@ -69,7 +74,8 @@ def measure(
     ]
     builder = Builder(jobs, kernels=len(recipes), seconds=SECONDS)
     records = None if db is None else Records(db)
-    study = _Bench(problems, report, builder, records, target, rounds, say)
+    asked = Rounds(rounds, hot=HOT_ROUNDS if hot else 0)
+    study = _Bench(problems, report, builder, records, target, asked, say)
     try:
         report.interrupted = Lab(study, builder, [Here()], here=say).run()
     finally:
@@ -97,12 +103,12 @@ class _Bench(Study[_Contest, Here]):
         builder: Builder,
         records: Records | None,
         target: Any,
-        rounds: int,
+        rounds: Rounds,
         say: Say,
     ) -> None:
         self._count, self._begun = len(problems), 0
         self._report, self._records = report, records
-        self._target, self._rounds, self._say = target, Rounds(rounds), say
+        self._target, self._rounds, self._say = target, rounds, say
         self.batches = (
             _Contest(
                 makes=[one.made_by(builder, problem.spec) for one in problem.contenders],
@@ -180,6 +186,8 @@ def _result(problem: Problem, contender: Contender, one: Measurement) -> Result:
         tflops=problem.spec.flops() / middle * 1e-6,
         worst=one.error,
         detail=one.detail,
+        hot_us=statistics.median(one.hot) if one.hot else 0.0,
+        not_hot=one.not_hot,
     )
 
 

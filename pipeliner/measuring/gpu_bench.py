@@ -9,17 +9,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..diagnostics import Why
+from ..errors import ToolError
 from ..records.functions import AnyWorkload
+from ..values.failure import why
 from .compiling import BuiltCandidate
 from .conditions import require_gpu
-from .contenders import Runner
+from .contenders import ChoosingRunner, Runner
+from .graphs import CALLS, captured
 from .operands import BenchOperands, operands_of
 from .rounds import FLUSH_BYTES, Rounds, race, timed
 
 
 @dataclass(slots=True)
 class ReadyKernel:
-    """A kernel that is ready: loaded, and run once. ``worst``: how wrong it was then."""
+    """A kernel that is ready: loaded, and run once. ``worst``: how wrong it was then.
+
+    ``hot``: times of a call where calls follow each other; ``not_hot``: why there are none.
+    """
 
     built: BuiltCandidate
     run: Runner
@@ -27,6 +34,8 @@ class ReadyKernel:
     detail: str
     worst: float = 0.0
     times: list[float] = field(default_factory=list)
+    hot: list[float] = field(default_factory=list)
+    not_hot: Why = ""
 
     @property
     def is_right(self) -> bool:
@@ -64,6 +73,8 @@ class KernelBench(ABC):
         run, detail = self.load(built)
         entry = ReadyKernel(built, run, self._operands.arguments(built), detail)
         self.check(entry)
+        if isinstance(run, ChoosingRunner):
+            entry.detail = run.chosen
         return entry
 
     def check(self, entry: ReadyKernel) -> None:
@@ -77,11 +88,16 @@ class KernelBench(ABC):
         """Time them interleaved, each from nothing; an interrupt leaves what was measured."""
         for entry in entries:
             entry.times.clear()
+            entry.hot.clear()
 
         def run_round(order: Sequence[int]) -> list[float]:
             return self.time([entries[at] for at in order])
 
         race(run_round, [entry.times for entry in entries], rounds)
+
+    def race_hot(self, entries: Sequence[ReadyKernel], rounds: int) -> None:
+        """Time calls back to back, as one CUDA graph, interleaved; ToolError: not possible here."""
+        raise ToolError("measure.no_graphs")
 
 
 class GpuBench(KernelBench):
@@ -104,3 +120,21 @@ class GpuBench(KernelBench):
 
     def wait(self) -> None:
         self._torch.cuda.synchronize()
+
+    def race_hot(self, entries: Sequence[ReadyKernel], rounds: int) -> None:
+        able, graphs = list[ReadyKernel](), list[Any]()
+        for entry in entries:
+            run = entry.run.back_to_back if isinstance(entry.run, ChoosingRunner) else entry.run
+            try:
+                graphs.append(captured(self._torch, functools.partial(run, *entry.arguments)))
+            except Exception as err:  # what a library does in a capture is its own
+                self.wait()
+                entry.not_hot = why(err)
+                continue
+            able.append(entry)
+
+        def run_round(order: Sequence[int]) -> list[float]:
+            replays = [graphs[at].replay for at in order]
+            return [us / CALLS for us in timed(self._torch, replays)]
+
+        race(run_round, [entry.hot for entry in able], Rounds(rounds))

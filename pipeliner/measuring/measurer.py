@@ -23,7 +23,8 @@ class Measurement:
 
     ``samples``: of the candidate. ``beside``: of the incumbent, whose runs alternate with its own.
     ``failure``: why there are no samples. ``conditions``: under which it was measured. ``error``:
-    the largest, over what rounding allows. ``detail``: what the kernel is, in a few words.
+    the largest, over what rounding allows. ``detail``: what the kernel is, in a few words. ``hot``:
+    samples of a call where calls follow each other, where asked for; ``not_hot``: why none came.
     """
 
     samples: tuple[float, ...] = ()
@@ -32,6 +33,8 @@ class Measurement:
     conditions: Mapping[str, str] = field(default_factory=dict)
     error: float = 0.0
     detail: str = ""
+    hot: tuple[float, ...] = ()
+    not_hot: Why = ""
 
     @property
     def us(self) -> float:

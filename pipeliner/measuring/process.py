@@ -204,6 +204,8 @@ class Answers:
     def _measured(self, entries: list[ReadyKernel], rounds: Rounds) -> list[Measurement]:
         """The times of ``entries``, but of one that is wrong afterwards: a race may show late."""
         self._at_hand.race(entries, rounds)
+        if rounds.hot:
+            self._at_hand.race_hot(entries, rounds.hot)
         for entry in entries:
             self._at_hand.check(entry)
         return list(map(self._found, entries))
@@ -213,7 +215,12 @@ class Answers:
         if not entry.is_right:
             return Measurement(failure=Reason(wrong, error=entry.worst), conditions=conditions)
         return Measurement(
-            tuple(entry.times), conditions=conditions, error=entry.worst, detail=entry.detail
+            tuple(entry.times),
+            conditions=conditions,
+            error=entry.worst,
+            detail=entry.detail,
+            hot=tuple(entry.hot),
+            not_hot=entry.not_hot,
         )
 
     def _is_open(self, spec: AnyWorkload) -> bool:

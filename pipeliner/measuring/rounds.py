@@ -27,7 +27,7 @@ class Rounds:
     ``warm_up``: rounds before, untimed. ``seconds``: after so long. ``hopeless``: once the first
     contender takes so many times as long as another, by their medians. ``shuffled``: each round has
     an order of its own, where otherwise the order moves on by one: a long kernel's clock depends on
-    the one before it.
+    the one before it. ``hot``: so many more rounds, behind the others, of calls back to back.
     """
 
     most: int = ROUNDS
@@ -36,6 +36,7 @@ class Rounds:
     seconds: float = math.inf
     hopeless: float = math.inf
     shuffled: bool = False
+    hot: int = 0
 
     def order(self, number: int, count: int) -> list[int]:
         """In which round ``number`` runs so many contenders."""

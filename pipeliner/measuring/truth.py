@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..schedules import Attention, Conv, GatedGemm, Gemm, ScaledGemm
+from ..schedules import Attention, Conv, ConvInputGrad, ConvWeightGrad, GatedGemm, Gemm, ScaledGemm
 from ..schedules.workloads import LOOPS, SCALES, Spec
 from ..schedules.workloads.base.dtypes import integer_range
 from ..schedules.workloads.conv_shape import strided
@@ -70,7 +70,7 @@ def empty_output(torch: Any, spec: Spec, dtype: str) -> Any:
 def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
     """What ``spec`` must make of ``inputs``: on the GPU for attention, products, convolutions.
 
-    Gradients, and whatever has an epilogue, are worked out by numpy, on the CPU.
+    Whatever has an epilogue is worked out by numpy, on the CPU.
     """
     if isinstance(spec, GatedGemm):
         return Truth(spec, *_gated(torch, spec, *inputs))
@@ -82,6 +82,10 @@ def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
         return Truth(spec, *_product(spec, *inputs))
     if isinstance(spec, Conv) and not spec.epilogue:
         return Truth(spec, *_convolution(torch, spec, *inputs))
+    if isinstance(spec, (ConvInputGrad, ConvWeightGrad)):
+        of_input = isinstance(spec, ConvInputGrad)
+        differentiated = _input_gradient if of_input else _weight_gradient
+        return Truth(spec, *differentiated(torch, spec.forward, *inputs))
     arrays = [_as_numpy(tensor) for tensor in inputs]
     made = (spec.reference(*arrays), spec.magnitude(*arrays))
     exact, magnitude = (torch.from_numpy(array).cuda() for array in made)
@@ -153,28 +157,100 @@ def _convolution(torch: Any, conv: Conv, x: Any, w: Any) -> tuple[Any, Any]:
     """The sums and the sums of absolute products, images by images."""
     shape = (conv.n, *conv.out_size, conv.k)
     exact, magnitude = (torch.empty(shape, dtype=torch.float64, device="cuda") for _ in range(2))
-    images = x if conv.channels_last else x.movedim(1, -1)
-    filters = (w if conv.channels_last else w.movedim(1, -1)).double()
-    widest = max(math.prod(_padded_size(conv)) * conv.c, math.prod(shape[1:]))
-    for some in _chunks((conv.n, widest)):
+    images, filters = _last(conv, x), _last(conv, w).double()
+    for some in _image_chunks(conv):
         seen = images[some].double()
         exact[some] = _convolved(torch, conv, seen, filters)
         magnitude[some] = _convolved(torch, conv, seen.abs(), filters.abs())
-    if conv.channels_last:
-        return exact, magnitude
-    return exact.movedim(-1, 1), magnitude.movedim(-1, 1)
+    return _as_stored(conv, exact), _as_stored(conv, magnitude)
+
+
+def _input_gradient(torch: Any, conv: Conv, dy: Any, w: Any) -> tuple[Any, Any]:
+    """Each output scattered to the inputs that it read, images by images."""
+    shape = (conv.n, *conv.size, conv.c)
+    made = [torch.empty(shape, dtype=torch.float64, device="cuda") for _ in range(2)]
+    gradients, filters = _last(conv, dy), _last(conv, w).double()
+    for some in _image_chunks(conv):
+        given = gradients[some].double()
+        for total, outputs, weights in (
+            (made[0], given, filters),
+            (made[1], given.abs(), filters.abs()),
+        ):
+            total[some] = _scattered(torch, conv, outputs, weights)
+    return _as_stored(conv, made[0]), _as_stored(conv, made[1])
+
+
+def _weight_gradient(torch: Any, conv: Conv, dy: Any, x: Any) -> tuple[Any, Any]:
+    """The outputs of each position times the inputs that they read, summed over images."""
+    each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
+    shape = (conv.groups, each_out, *conv.kernel, each_in)
+    made = [torch.zeros(shape, dtype=torch.float64, device="cuda") for _ in range(2)]
+    gradients, images = _last(conv, dy), _last(conv, x)
+    for some in _image_chunks(conv):
+        padded = _padded(torch, conv, images[some].double())
+        given = gradients[some].double().reshape(-1, conv.groups, each_out)
+        outputs = given.transpose(0, 1).transpose(1, 2)
+        for at in itertools.product(*map(range, conv.kernel)):
+            seen = padded[(slice(None), *strided(conv, at))].reshape(-1, conv.groups, each_in)
+            inputs = seen.transpose(0, 1)
+            place = (slice(None), slice(None), *at)
+            made[0][place] = made[0][place] + outputs @ inputs
+            made[1][place] = made[1][place] + outputs.abs() @ inputs.abs()
+    whole = (conv.k, *conv.kernel, each_in)
+    return _as_stored(conv, made[0].reshape(*whole)), _as_stored(conv, made[1].reshape(*whole))
+
+
+def _scattered(torch: Any, conv: Conv, outputs: Any, filters: Any) -> Any:
+    """What the input's images get of outputs, both with channels innermost."""
+    count, groups = outputs.shape[0], conv.groups
+    total = _zeros(torch, conv, count)
+    given = outputs.reshape(-1, groups, conv.k // groups).transpose(0, 1)
+    for at in itertools.product(*map(range, conv.kernel)):
+        weights = filters[(slice(None), *at)].reshape(groups, conv.k // groups, -1)
+        part = (given @ weights).transpose(0, 1).reshape(count, *conv.out_size, conv.c)
+        place = (slice(None), *strided(conv, at))
+        total[place] = total[place] + part
+    inside = [slice(low, low + size) for size, (low, _) in zip(conv.size, conv.pad)]
+    return total[(slice(None), *inside)]
+
+
+def _last(conv: Conv, tensor: Any) -> Any:
+    """An image or a filter with channels innermost."""
+    return tensor if conv.channels_last else tensor.movedim(1, -1)
+
+
+def _as_stored(conv: Conv, tensor: Any) -> Any:
+    """The same, with channels where the workload has them."""
+    return tensor if conv.channels_last else tensor.movedim(-1, 1)
+
+
+def _image_chunks(conv: Conv) -> Iterator[slice]:
+    """Runs of images, padded or convolved, that are worked on at once."""
+    widest = max(math.prod(_padded_size(conv)) * conv.c, math.prod(conv.out_size) * conv.k)
+    return _chunks((conv.n, widest))
 
 
 def _padded_size(conv: Conv) -> list[int]:
     return [size + low + high for size, (low, high) in zip(conv.size, conv.pad)]
 
 
+def _zeros(torch: Any, conv: Conv, count: int) -> Any:
+    shape = (count, *_padded_size(conv), conv.c)
+    return torch.zeros(shape, dtype=torch.float64, device="cuda")
+
+
+def _padded(torch: Any, conv: Conv, images: Any) -> Any:
+    """Images with channels innermost and zeros around them."""
+    made = _zeros(torch, conv, images.shape[0])
+    inside = [slice(low, low + size) for size, (low, _) in zip(conv.size, conv.pad)]
+    made[(slice(None), *inside)] = images
+    return made
+
+
 def _convolved(torch: Any, conv: Conv, images: Any, filters: Any) -> Any:
     """Images with channels innermost, convolved: one product of matrices for each position."""
     count, groups = images.shape[0], conv.groups
-    padded = torch.zeros((count, *_padded_size(conv), conv.c), dtype=torch.float64, device="cuda")
-    inside = [slice(low, low + size) for size, (low, _) in zip(conv.size, conv.pad)]
-    padded[(slice(None), *inside)] = images
+    padded = _padded(torch, conv, images)
     pixels = count * math.prod(conv.out_size)
     total: Any = 0
     for at in itertools.product(*map(range, conv.kernel)):

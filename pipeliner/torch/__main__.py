@@ -8,8 +8,6 @@ import tempfile
 
 from ..errors import PipelinerError, TargetError, ToolError
 
-COLUMNS = ("direct", "torch", "op", "floor", "graph", "torch")
-
 
 def main() -> int:
     """Print the tables; 1, in one line, where there is no GPU or no PyTorch."""
@@ -28,13 +26,10 @@ def _print_all() -> None:
         raise ToolError("torch.missing") from err
     if not torch.cuda.is_available():
         raise TargetError("gpu.torch_blind")
-    from .host_times import first_call, host_times
+    from .host_times import first_call, host_lines, host_times
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"{'host time, us':28}", *(f"{name:>7}" for name in COLUMNS))
-    for one in host_times():
-        figures = (one.direct, one.torch, one.op, one.floor, one.graph, one.torch_graph)
-        print(f"{one.name:28}", *(f"{figure:7.1f}" for figure in figures))
+    print("\n".join(host_lines(host_times())))
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
         os.environ["PIPELINER_CACHE"] = folder
         for _ in range(2):

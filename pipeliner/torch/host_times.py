@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,9 @@ CALLS: Final = 100
 """Between two waits; the GPU's queue has a thousand places."""
 
 ROUNDS: Final = 60
+
+COLUMNS: Final = ("direct", "torch", "op", "floor", "graph", "torch")
+"""Our call and PyTorch's, our op and the floor of one, a graph of ours and one of PyTorch's."""
 
 SHAPES: Final = ((256, 256, 256), (1024, 1024, 1024))
 
@@ -73,6 +76,15 @@ def host_times() -> list[HostTime]:
             graphs = _interleaved([_graph(_bound(way, args)) for way in ways[:2]])
             found.append(HostTime(f"{name} {size}", *times, *graphs))
     return found
+
+
+def host_lines(times: Sequence[HostTime]) -> list[str]:
+    """The times as a table, with what its columns are above them."""
+    lines = [" ".join([f"{'host time, us':28}", *(f"{name:>7}" for name in COLUMNS)])]
+    for one in times:
+        figures = (one.direct, one.torch, one.op, one.floor, one.graph, one.torch_graph)
+        lines.append(" ".join([f"{one.name:28}", *(f"{figure:7.1f}" for figure in figures)]))
+    return lines
 
 
 def first_call() -> tuple[float, str]:

@@ -29,7 +29,7 @@ def suites(torch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two small GEMMs; ours at 0.8 and 0.5 of cuBLAS, one TVM that fails."""
     times = {"near": 0.8, "far": 0.5}
 
-    def contenders(spec, target, request, *, plain, peers, label) -> Problem:
+    def contenders(spec, target, request, *, plain, peers, label, hot) -> Problem:
         asked = {"pipeliner": 1.0, "cuBLAS": times[label]}
         asked |= {"pipeliner,_depth_1": 1.5} if plain else {}
         made = known(label, **asked)
@@ -76,11 +76,11 @@ def test_its_json_has_everything(suites, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 0
     assert set(report) == {
         "version", "device", "results", "claims", "interrupted", "suite", "rounds", "conditions",
-        "sm_clocks", "ratios", "summaries", "noise", "db",
+        "sm_clocks", "roofs", "ratios", "summaries", "noise", "db",
     }  # fmt: skip
     assert (report["suite"], report["rounds"], report["interrupted"]) == ("gemm, float16", 4, False)
     assert {"problem", "contender", "us", "low_us", "high_us", "rounds", "tflops", "worst", "detail",
-            "failure", "workload"} == set(report["results"][0])  # fmt: skip
+            "failure", "workload", "hot_us", "not_hot"} == set(report["results"][0])  # fmt: skip
     ratios = {(r["problem"], r["peer"]): r["ratio"] for r in report["ratios"]}
     assert ratios["near", "cuBLAS"] == pytest.approx(0.8)
     assert ratios["far", "TVM stock"] is None
@@ -174,7 +174,7 @@ def test_one_workload(
 ) -> None:
     asked, tiles = [], []
 
-    def contenders(spec, target, request, tile, peers) -> Problem:
+    def contenders(spec, target, request, tile, peers, hot) -> Problem:
         asked.append(spec)
         tiles.append(tile)
         return Problem(spec, (Contender("broken", lambda: 1 / 0, spec.out),))

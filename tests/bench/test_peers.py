@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import re
 import sys
@@ -13,10 +14,22 @@ import pytest
 
 from pipeliner import bench
 from pipeliner.bench import peers
-from pipeliner.bench.libraries import cudnn, triton
+from pipeliner.bench.libraries import triton
+from pipeliner.bench.results import EVERY_ALGORITHM, EVERY_ENGINE, TORCH
+from pipeliner.bench.vendor import convolutions
+from pipeliner.bench.vendor.convolutions import EveryEngine, cudnn
 from pipeliner.errors import ToolError, WorkloadError
 from pipeliner.plan.request import Request
-from pipeliner.schedules import ConvWeightGrad, Gemm, GemmTile, conv1d, conv2d, conv3d
+from pipeliner.schedules import (
+    ConvInputGrad,
+    ConvWeightGrad,
+    GatedGemm,
+    Gemm,
+    GemmTile,
+    conv1d,
+    conv2d,
+    conv3d,
+)
 from pipeliner.targets import cuda_target
 from tests.refusals import refused
 
@@ -195,6 +208,39 @@ def test_convolutions_of_torch_are_called_right(
     assert fake_torch.backends.cudnn.allow_tf32 == (conv.dtype == "tfloat32")
 
 
+@pytest.mark.parametrize("conv", CONVS, ids=lambda conv: conv.name)
+@pytest.mark.parametrize("of", [ConvInputGrad, ConvWeightGrad])
+def test_gradients_of_torch_are_called_right(torch, conv, of) -> None:
+    spec = of(conv)
+    inputs = [fake_torch.Tensor(array) for array in spec.inputs()]
+    made = cudnn(spec)(*inputs, None)
+    assert made.shape == spec.shapes()[-1]
+    exact = spec.reference(*(tensor.data for tensor in inputs))
+    np.testing.assert_allclose(made.data.astype("float64"), exact, rtol=2**-10, atol=1e-3)
+
+
+def test_every_engine_is_tried_at_the_first_call(torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    convolve = fake_torch.nn.functional.conv2d
+
+    def noted(*args, **options):
+        limits.append(fake_torch.backends.cudnn.benchmark_limit)
+        return convolve(*args, **options)
+
+    monkeypatch.setattr(fake_torch.nn.functional, "conv2d", noted)
+    named = ("sm90_fprop", "reorder")
+    monkeypatch.setattr(convolutions, "kernel_names", lambda torch, call: named)
+    conv = CONVS[0]
+    x, w = (fake_torch.Tensor(array) for array in conv.inputs())
+    run = EveryEngine(conv)
+    exact = conv.reference(x.data, w.data)
+    np.testing.assert_allclose(run(x, w, None).data, exact, rtol=2**-10, atol=1e-4)
+    assert limits == [0]
+    assert fake_torch.backends.cudnn.benchmark_limit == 10
+    assert run.chosen == "sm90_fprop + reorder"
+    assert run.back_to_back is run
+
+
 def test_cudnn_chooses_its_algorithm_by_trying(torch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_torch.backends.cudnn, "benchmark", False)
     conv = CONVS[0]
@@ -206,7 +252,7 @@ def test_cudnn_chooses_its_algorithm_by_trying(torch, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("spec", "code"),
     [
-        (ConvWeightGrad(CONVS[0]), "peer.forward"),
+        (ConvWeightGrad(conv2d(1, 6, 6, 4, 8, 3, 3, dtype="int8")), "peer.types"),
         (conv2d(1, 6, 6, 4, 8, 3, 3, epilogue=("relu",)), "peer.forward"),
         (conv2d(1, 6, 6, 4, 8, 3, 3, pad=(0, 1, 0, 1)), "peer.padding"),
         (conv2d(1, 6, 6, 4, 8, 3, 3, dtype="int8"), "peer.types"),
@@ -277,7 +323,7 @@ def names(problem: bench.Problem) -> list[str]:
 
 def test_each_workload_has_its_peers() -> None:
     target, asked = cuda_target("h100"), Request()
-    every = tuple(bench.PEERS)
+    every = tuple(peer for peer in bench.PEERS if peer != "best")
     whole = Gemm(128, 2048, 32)
     assert names(bench.contenders(whole, target, asked, peers=every)) == [
         bench.OURS,
@@ -294,6 +340,16 @@ def test_each_workload_has_its_peers() -> None:
     ]
     conv = bench.contenders(CONVS[0], target, asked, plain=False, peers=every)
     assert names(conv) == [bench.OURS, bench.CUDNN, bench.TRITON]
+    best = functools.partial(
+        bench.contenders, target=target, request=asked, plain=False, peers=["best"]
+    )
+    assert names(best(whole)) == [bench.OURS, EVERY_ALGORITHM, bench.CUBLAS]
+    assert names(best(CONVS[0])) == [bench.OURS, EVERY_ENGINE]
+    point = conv2d(1, 6, 5, 8, 8, 1, 1)
+    for one in (point, ConvInputGrad(point), ConvWeightGrad(point)):
+        assert names(best(one)) == [bench.OURS, EVERY_ALGORITHM, EVERY_ENGINE]
+    gated = names(best(GatedGemm(64, 64, 64)))
+    assert gated == [bench.OURS, TORCH]
     with refused("peer.unknown", WorkloadError, value="mkl"):
         bench.contenders(whole, target, asked, peers=["mkl"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -22,6 +23,29 @@ def bench(*argv: str) -> dict[str, object]:
     )
     found: dict[str, object] = json.loads(done.stdout)
     return found
+
+
+@pytest.mark.parametrize(
+    ("argv", "searched"),
+    [
+        (["gemm", "--only", "sq1024"], "cuBLAS, every algorithm"),
+        (["batched", "--only", "transposed"], "cuBLAS, every algorithm"),
+        (["kinds", "--only", "dinput_1x1_s2"], "cuDNN, every engine"),
+        (["kinds", "--only", "dweights_1x1_s2"], "cuDNN, every engine"),
+        (["kinds", "--only", "audio_1d"], "cuDNN, every engine"),
+    ],
+)
+def test_the_vendors_best_is_right_named_and_timed_back_to_back(
+    argv: list[str], searched: str
+) -> None:
+    report = bench(*argv, "--peers", "best", "--hot")
+    for result in report["results"]:
+        assert (result["failure"], result["not_hot"]) == ("", "")
+        assert 0 < result["hot_us"] < 1.2 * result["us"]
+    (best,) = (one for one in report["results"] if one["contender"] == searched)
+    assert re.search(r"[a-z]\w{8}", best["detail"])  # a kernel's name
+    assert all(entry["hot"] > 0 for entry in report["ratios"])
+    assert report["roofs"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeliner.measuring import BuiltCandidate
+from pipeliner.measuring.contenders import ChoosingRunner
 from pipeliner.schedules import Gemm
 from pipeliner.schedules.workloads import Spec
 from tests import fake_torch
@@ -38,6 +39,31 @@ class Takes(BuiltCandidate):
             runs += 1
 
         return run, ""
+
+
+class Product(ChoosingRunner):
+    """A product on numpy that says of itself that it is one of two."""
+
+    ran = 0
+
+    def __call__(self, a: Any, b: Any, c: Any) -> None:
+        self.ran += 1
+        fake_torch.Clock.now += 0.1
+        c.data[...] = a.data.astype(np.float64) @ b.data.astype(np.float64)
+
+    @property
+    def chosen(self) -> str:
+        return "the second way" if self.ran else ""
+
+
+@dataclass(frozen=True)
+class Chooses(BuiltCandidate):
+    """A kernel that is known after its first run."""
+
+    spec: Spec = SPEC
+
+    def load(self) -> tuple[Any, str]:
+        return Product(), "not yet known"
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
 from typing import Any
 
 import pytest
 
 from pipeliner.errors import ToolError
-from pipeliner.measuring import GpuMeasurer, Open, Rounds, Survey, Trial, Try, process
+from pipeliner.measuring import (
+    GpuMeasurer,
+    Open,
+    Rounds,
+    Survey,
+    Trial,
+    Try,
+    gpu_bench,
+    process,
+)
 from pipeliner.schedules import Gemm
 from pipeliner.targets import gpu
 from tests.refusals import refused, says, the
 
 from .. import fake_torch
 from .children import Dies, FailsOnceAskedTwice, Hangs
-from .planted import SPEC, Crashes, Lost, Takes
+from .planted import SPEC, Chooses, Crashes, Lost, Takes
 
 ASKED = Open(SPEC)
 ANYTHING: Any = "a question that is read without TVM"
@@ -47,6 +57,38 @@ def test_both_run_interleaved(answers):
     assert found.beside == pytest.approx([100.0] * 30)
     again = answers(Trial(Takes(us=90.0), fast))  # of each trial, its own
     assert len(again.beside) == 30
+
+
+def test_calls_back_to_back_are_timed_where_asked_for(answers, monkeypatch):
+    """A graph of so many calls; what cannot be captured says why, and the rest has its times."""
+    answers(ASKED)
+    for us in (100.0, 300.0):
+        assert answers(Try(Takes(us=us))) == ""
+    calls = gpu_bench.CALLS
+
+    def captured(torch, call):
+        before = fake_torch.Clock.now
+        call()
+        if fake_torch.Clock.now - before > 0.2:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return types.SimpleNamespace(replay=lambda: [call() for _ in range(calls)])
+
+    monkeypatch.setattr(gpu_bench, "captured", captured)
+    fast, slow = answers(Survey((0, 1), Rounds(5, hot=4)))
+    assert fast.hot == pytest.approx([100.0] * 4)
+    assert (slow.hot, str(slow.not_hot)) == (
+        (),
+        "operation not permitted when stream is capturing",
+    )
+    assert slow.us == pytest.approx(300.0)
+    assert answers(Survey((0,), FIVE))[0].hot == ()
+
+
+def test_what_chooses_says_what_it_runs(answers):
+    answers(ASKED)
+    assert answers(Try(Chooses())) == ""
+    (found,) = answers(Survey((0,), FIVE))
+    assert found.detail == "the second way"
 
 
 def test_what_is_clearly_slower_is_given_up(answers):

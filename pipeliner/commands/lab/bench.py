@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+import itertools
+from typing import TYPE_CHECKING, Any, Final
 
 from ... import knobs
 from ...diagnostics import Reason
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 HELP: Final = "time kernels against cuBLAS, cuDNN, TVM and Triton (needs a GPU and PyTorch)"
 
 SPINE: Final = "default"
-SUITES: Final = ("gemm", "conv", "gated", "attention", "decode", "scaled")
-PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa", "triton")
+RANDOM: Final = "random"
+"""The suite of products that a seed draws."""
+
+OF_KINDS: Final = ("kinds", "few_rows", "batched")
+"""Suites of one kind each, whose figures stand beside the roof."""
+
+SUITES: Final = ("gemm", "conv", "gated", "attention", "decode", "scaled", *OF_KINDS, RANDOM)
+PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa", "triton", "best")
 USUAL_PEERS: Final = PEERS[:5]
 
 FEWEST_ROUNDS: Final = 2
@@ -52,11 +59,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     workload.configure(parser, default=SPINE)
     parser.set_defaults(dtype="")
     parser.description = (
-        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', 'scaled' "
-        "or 'default', the figures that this library states; or one workload: conv2d, or gemm with "
-        "a shape or layout. Contenders are checked against float64 before and after, and timed "
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', 'scaled', "
+        "'kinds' (every kind of convolution), 'few_rows' (products of 1 to 64 rows), 'batched', "
+        "'random SEED' (40 products that the seed draws) or 'default', the figures that this "
+        "library states; or one workload: conv2d, or gemm with a shape or layout. Contenders are "
+        "checked against float64 before and after, and timed "
         "interleaved in one process."
     )
+    parser.add_argument("seed", nargs="?", type=int, help=f"of '{RANDOM}' (default: 0)")
     timed = parser.add_argument_group("what is timed")
     timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
     timed.add_argument("--rounds", type=int, default=30, help="timed runs of each (default: 30)")
@@ -70,7 +80,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_peers,
         default=USUAL_PEERS,
         metavar="NAMES",
-        help=f"of {','.join(PEERS)} (default: all but triton); each where it has the workload",
+        help=f"of {','.join(PEERS)} (default: all but the last two); each where it has the "
+        "workload. best: all that cuBLASLt and cuDNN offer, the fastest of it",
+    )
+    timed.add_argument(
+        "--hot", action="store_true", help="also time calls back to back, in a CUDA graph"
+    )
+    timed.add_argument(
+        "--host",
+        action="store_true",
+        help="also print how long an eager call takes the host, ours and PyTorch's",
     )
     timed.add_argument(
         "--jobs", type=int, help="processes that compile, before timing (default: cores - 1)"
@@ -109,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
         rounds=args.rounds,
         jobs=args.jobs,
         db=db,
+        hot=args.hot,
         say=console.say,
     )
     if args.workload == SPINE and not args.only and not report.interrupted:
@@ -121,7 +141,11 @@ def run(args: argparse.Namespace) -> int:
         report.claims = bench.decode_claims(report, specs_of, bench.copied_per_us())
     if args.workload == specs.SCALED:
         report.claims = bench.scaled_claims(report)
+    if args.workload in (*OF_KINDS, RANDOM) or "best" in args.peers:
+        report.roofs = _roofs(problems, workload.target_of(args))
     _show(report, args, db)
+    if args.host:
+        _show_host(args)
     if db is not None:
         console.say(f"recorded in {db}: pipeliner report --db {db} draws it")
     if report.interrupted:
@@ -139,7 +163,8 @@ def print_report(report: Report) -> None:
         print()
         console.print_table(table.headers, table.rows, numeric=table.numeric)
     if report.suite:
-        print("\n".join(["", *tables.summary_lines(report), *tables.failure_lines(report)]))
+        lines = (tables.summary_lines, tables.best_lines, tables.failure_lines)
+        print("\n".join(["", *itertools.chain(*(one(report) for one in lines))]))
     if report.claims:
         print()
         table = tables.claim_table(report)
@@ -157,6 +182,15 @@ def _show(report: Report, args: argparse.Namespace, db: str | None) -> None:
     if args.chart:
         bench.draw(report, args.chart)
         console.say(args.chart)
+
+
+def _show_host(args: argparse.Namespace) -> None:
+    """Host times of calls through PyTorch: on stderr where stdout is one JSON object."""
+    from ...torch.host_times import host_lines, host_times
+
+    lines = host_lines(host_times())
+    for line in lines:
+        console.say(line) if args.json else print(line)
 
 
 def _problems(args: argparse.Namespace) -> list[Problem]:
@@ -177,6 +211,8 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
         _refuse_shape(args)
         problems = bench.spine(workload.target_of(args), args.peers)
         return [problem for problem in problems if _has_dtype(problem, args.dtype)]
+    if args.seed is not None and args.workload != RANDOM:
+        raise WorkloadError("option.seed", suite=RANDOM, workload=args.workload)
     if _is_suite(args):
         _refuse_shape(args)
         target, request = cuda_target(workload.target_of(args)), workload.requested(args)
@@ -185,8 +221,13 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
             make, plain = of_suite[args.workload], bool(args.depth_one)
             return make(target, request, args.dtype, args.peers, plain=plain)
         plain = args.workload == CONV if args.depth_one is None else args.depth_one
+        told: dict[str, Any] = {"plain": plain, "peers": args.peers, "hot": args.hot}
+        if args.workload == RANDOM:
+            drawn = bench.random_gemms(args.seed or 0).items()
+            made = [bench.contenders(s, target, request, label=name, **told) for name, s in drawn]
+            return [problem for problem in made if _has_dtype(problem, args.dtype)]
         return [
-            bench.contenders(spec, target, request, plain=plain, peers=args.peers, label=label)
+            bench.contenders(spec, target, request, label=label, **told)
             for label, spec in bench.suite(args.workload, args.dtype or "float16").items()
         ]
     if args.workload not in specs.KINDS:
@@ -202,7 +243,7 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     asked = (args.tile, args.splits, args.persistent)
     given = any(option is not None for option in asked)
     tile = workload.tile_of(spec, target, request, *asked) if given else None
-    return [bench.contenders(spec, target, request, tile, peers=args.peers)]
+    return [bench.contenders(spec, target, request, tile, peers=args.peers, hot=args.hot)]
 
 
 def _is_suite(args: argparse.Namespace) -> bool:
@@ -210,6 +251,15 @@ def _is_suite(args: argparse.Namespace) -> bool:
     if args.workload in _BOTH:
         return all(getattr(args, name) in (None, "") for name in _ONE)
     return args.workload in SUITES
+
+
+def _roofs(problems: list[Problem], target: Any) -> dict[str, float]:
+    from ... import bench
+    from ...machine import machine_for
+    from ...targets import cuda_target
+
+    of = {problem.name: problem.spec for problem in problems}
+    return bench.roofs(of, machine_for(cuda_target(target)), bench.copied_per_us())
 
 
 def _refuse_shape(args: argparse.Namespace) -> None:
@@ -238,6 +288,8 @@ def _title(args: argparse.Namespace) -> str:
 
     if not _is_suite(args):
         return ""
+    if args.workload == RANDOM:
+        return f"{RANDOM} {args.seed or 0}"
     of_suite = {specs.GATED: GATED_DTYPE, specs.SCALED: SCALED_DTYPE}
     usual = of_suite.get(args.workload, "float16")
     return f"{args.workload}, {Gemm(1, 1, 1, dtype=args.dtype or usual).dtype}"

@@ -25,6 +25,7 @@ SENTENCES: Final = {
         "cannot use --{option}: the suite {suite} has shapes of its own; one workload is "
         "{workloads:or}"
     ),
+    "option.seed": "cannot draw {workload} by a seed: expected the suite {suite}",
     "option.annotate": (
         "cannot use --annotate: expected one of {known} in --emit, which names {emitted}"
     ),

@@ -96,6 +96,8 @@ SENTENCES: Final = {
     "tune.kind": "expected a kind of {choices}, not {value!r}",
     "measure.not_compiled": "cannot compile: {why}",
     "measure.failed": "cannot measure: {why}",
+    "measure.driver": "cannot read a CUDA graph: the driver returns status {status}",
+    "measure.no_graphs": "cannot time calls back to back here: expected a GPU of this machine",
     "measure.wrong": "wrong: error / bound = {error:.3g}",
     "measure.wrong_later": "wrong after timing: error / bound = {error:.3g}",
     "tracker.address": "expected a tracker as HOST:PORT, not {value!r}",

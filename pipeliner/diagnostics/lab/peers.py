@@ -27,7 +27,8 @@ SENTENCES: Final = {
         "whose output has the type of its inputs"
     ),
     "peer.forward": (
-        "cannot run {workload} in {peer} through torch: expected a forward convolution, no epilogue"
+        "cannot run {workload} in {peer} through torch: expected a convolution or its gradient, "
+        "no epilogue"
     ),
     "peer.types": (
         "cannot run {workload} in {peer} through torch: it has no {storage} -> {out} convolution"
@@ -42,6 +43,12 @@ SENTENCES: Final = {
     "peer.cublaslt": (
         "cannot run {workload} in cuBLASLt through torch: expected e4m3, layout NT, no batch, no "
         "epilogue"
+    ),
+    "peer.cublaslt_missing": "cannot run cuBLASLt: torch has not loaded {library}",
+    "peer.cublaslt_status": "cannot run cuBLASLt: {call} returns status {status}",
+    "peer.no_algorithm": "cannot run cuBLASLt: none of its {tried} algorithms runs",
+    "peer.product": (
+        "cannot run {workload} in cuBLASLt: expected a plain product of types that it has"
     ),
     "peer.stock_dtype": (
         "cannot schedule TVM's stock pipeline for {workload}: expected {choices:or}"

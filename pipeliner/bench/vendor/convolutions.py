@@ -1,0 +1,166 @@
+"""Convolutions and their gradients by cuDNN through torch, on tensors as they lie in memory.
+
+Channels stay where the workload has them. torch copies the image of a 1-D convolution with channels
+innermost; one of two dimensions, of which the first is one pixel, is the same to cuDNN and is not
+copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from ...errors import ToolError, WorkloadError
+from ...measuring import Runner
+from ...measuring.contenders import ChoosingRunner
+from ...measuring.graphs import kernel_names
+from ...schedules import Conv, ConvInputGrad, ConvWeightGrad
+from ...schedules.workloads import Spec
+from ...values.elements import element
+
+CUDNN: Final = "cuDNN"
+
+EVERY: Final = 0
+"""Of torch.backends.cudnn.benchmark_limit: every engine is tried."""
+
+Seen: TypeAlias = "Callable[[Any], Any]"
+"""A tensor as it lies in memory, seen with another order of dimensions."""
+
+
+def cudnn(spec: Spec) -> Runner:
+    """The convolution or gradient by cuDNN in benchmark mode, as ``run`` on torch tensors.
+
+    fp32 runs without tf32, tf32 with it. torch makes the output, which is returned. WorkloadError:
+    there is no such convolution in cuDNN through torch.
+    """
+    import torch
+
+    conv = plain_convolution(spec, CUDNN)
+    tf32 = conv.dtype == "tfloat32"
+    convolved = _convolution(spec, conv)
+
+    def run(x: Any, w: Any, out: Any) -> Any:
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = tf32
+        return convolved(x, w)
+
+    return run
+
+
+class EveryEngine(ChoosingRunner):
+    """The same by the fastest of all engines of cuDNN, where benchmark mode tries some.
+
+    torch keeps what it found first for a shape: nothing else may have run it in this process.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        import torch
+
+        self._torch, self._run, self._said = torch, cudnn(spec), ""
+
+    def __call__(self, *arguments: Any) -> Any:
+        before = self._torch.backends.cudnn.benchmark_limit
+        self._torch.backends.cudnn.benchmark_limit = EVERY
+        try:
+            made = self._run(*arguments)
+        finally:
+            self._torch.backends.cudnn.benchmark_limit = before
+        if not self._said:
+            self._said = "an engine that the driver does not name"
+            with contextlib.suppress(ToolError):
+                names = kernel_names(self._torch, lambda: self._run(*arguments))
+                self._said = " + ".join(names)
+        return made
+
+    @property
+    def chosen(self) -> str:
+        return self._said
+
+
+def plain_convolution(spec: Spec, peer: str) -> Conv:
+    """The convolution of ``spec``, or whose gradient it is, if torch has a call for it.
+
+    WorkloadError names the ``peer`` that it calls.
+    """
+    conv = spec.forward if isinstance(spec, (ConvInputGrad, ConvWeightGrad)) else spec
+    if not isinstance(conv, Conv) or conv.epilogue:
+        raise WorkloadError("peer.forward", workload=spec.name, peer=peer)
+    if element(conv.storage).integer or conv.out != conv.storage:
+        raise WorkloadError(
+            "peer.types", workload=spec.name, peer=peer, storage=conv.storage, out=conv.out
+        )
+    if any(low != high for low, high in conv.pad):
+        raise WorkloadError("peer.padding", workload=spec.name, peer=peer)
+    return conv
+
+
+def torch_convolution(conv: Conv) -> Runner:
+    """A convolution of torch on tensors as they lie in memory; its result as it must lie there."""
+    import torch
+
+    lifted, numbers = _lifted(conv), _numbers(conv)
+    convolve = getattr(torch.nn.functional, f"conv{len(numbers['stride'])}d")
+    there, back = _orders(conv, lifted)
+    return lambda x, w: back(convolve(there(x), there(w), **numbers, groups=conv.groups))
+
+
+def _convolution(spec: Spec, conv: Conv) -> Runner:
+    if isinstance(spec, Conv):
+        return torch_convolution(conv)
+    import torch
+
+    of_input = isinstance(spec, ConvInputGrad)
+    lifted, numbers = _lifted(conv), _numbers(conv)
+    there, back = _orders(conv, lifted)
+    mask = [of_input, not of_input, False]
+    backward = torch.ops.aten.convolution_backward
+    # What is differentiated is not read, but its shape and order are: a tensor of them.
+    shape = spec.shapes()[2]
+    unread = there(torch.empty(shape, dtype=getattr(torch, conv.storage), device="cuda"))
+
+    def run(dy: Any, other: Any) -> Any:
+        x, w = (unread, there(other)) if of_input else (there(other), unread)
+        found = backward(
+            there(dy), x, w, None, numbers["stride"], numbers["padding"], numbers["dilation"],
+            False, [0] * len(numbers["stride"]), conv.groups, mask,
+        )  # fmt: skip
+        return back(found[0] if of_input else found[1])
+
+    return run
+
+
+def _lifted(conv: Conv) -> bool:
+    """Whether torch is given two dimensions for one."""
+    return conv.rank == 1 and conv.channels_last
+
+
+def _numbers(conv: Conv) -> dict[str, tuple[int, ...]]:
+    each = {
+        "stride": conv.stride,
+        "padding": tuple(low for low, _ in conv.pad),
+        "dilation": conv.dilation,
+    }
+    if not _lifted(conv):
+        return each
+    return {name: (0 if name == "padding" else 1, *values) for name, values in each.items()}
+
+
+def _orders(conv: Conv, lifted: bool) -> tuple[Seen, Seen]:
+    """From what lies in memory to torch's order of dimensions, and back: only strides change."""
+    if not conv.channels_last:
+        return (lambda tensor: tensor), (lambda tensor: tensor)
+    rank = conv.rank + lifted
+    first = (0, rank + 1, *range(1, rank + 1))
+    last = (0, *range(2, rank + 2), 1)
+
+    def there(tensor: Any) -> Any:
+        shape = tensor.shape
+        seen = tensor.reshape(shape[0], 1, *shape[1:]) if lifted else tensor
+        return seen.permute(first)
+
+    def back(tensor: Any) -> Any:
+        seen = tensor.permute(last)
+        return seen.reshape(seen.shape[0], *seen.shape[2:]) if lifted else seen
+
+    return there, back
