@@ -68,6 +68,7 @@ def _usage(loop: LoopInfo, machine: Machine, request: Request, by_warpgroup: boo
     """What copies and matmuls ask of the pipes in one iteration, at the least."""
     rate = memory_rate(machine, loop) * (TMA_RATE if machine.has_tma else 1.0)
     arithmetic = lsu = l2 = 0.0
+    before = ""
     for op in loop.ops:
         if isinstance(op, CopyInfo):
             moved = shared_bytes(op)
@@ -77,19 +78,21 @@ def _usage(loop: LoopInfo, machine: Machine, request: Request, by_warpgroup: boo
             most = _ops_per_cycle(op, machine, request, by_warpgroup)
             arithmetic += 2 * op.m * op.n * op.k / most
             if request.instruction == "wgmma":
-                lsu += _read_by_wgmma(op) / machine.smem_bytes_per_cycle
+                lsu += _read_by_wgmma(op, again=op.a == before) / machine.smem_bytes_per_cycle
+            before = op.a
     return Usage(tensor=arithmetic, lsu=lsu, l2=l2)
 
 
-def _read_by_wgmma(op: MatmulInfo) -> float:
+def _read_by_wgmma(op: MatmulInfo, *, again: bool) -> float:
     """The fewest bytes of shared memory that wgmma reads in an iteration, A and B swapped or not.
 
-    Each block of 64 rows reads all of the second operand; the first is read once, or in registers.
+    Each block of 64 rows reads all of the second operand; the first is read once, or in registers,
+    and nothing of it counts where the matmul before read it (``again``).
     """
     a, b = op.m * op.k * element_bytes(op.a_dtype), op.n * op.k * element_bytes(op.b_dtype)
     if op.a_dtype != op.b_dtype:
         return float(min(op.m // ROWS * b, op.n // ROWS * a))
-    return float(min(a + op.m // ROWS * b, b + op.n // ROWS * a))
+    return float(min((0 if again else a) + op.m // ROWS * b, b + op.n // ROWS * a))
 
 
 def _ops_per_cycle(op: MatmulInfo, machine: Machine, request: Request, by_warpgroup: bool) -> float:

@@ -19,7 +19,14 @@ from .descriptor import Grid, ResultStores, RingWork, SharedMemory, ThreadBudget
 from .l1 import lines
 from .memory import compulsory_us
 from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
-from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
+from .usage import (
+    Usage,
+    of_arithmetic,
+    of_copy,
+    of_fragments,
+    of_statement,
+    rereads_are_free,
+)
 
 PRODUCER_CYCLES: Final = constant(
     "PRODUCER_CYCLES",
@@ -247,10 +254,13 @@ def _usages(
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)
+    before = ""
     for matmul, mapping in matmuls_of(loop, matmuls):
         yield of_arithmetic(matmul, mapping, machine)
-        yield of_fragments(matmul, mapping, machine, "a")
+        if not (matmul.a == before and rereads_are_free(mapping)):
+            yield of_fragments(matmul, mapping, machine, "a")
         yield of_fragments(matmul, mapping, machine, "b")
+        before = matmul.a
 
 
 def _outside(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:

@@ -8,7 +8,7 @@ from pipeliner.choice.bound import least_us
 from pipeliner.machine import A100, H100, T4
 from pipeliner.schedules import choice
 from pipeliner.schedules.choice import compare_tiles, default_tile
-from pipeliner.schedules.workloads import ConvWeightGrad, Gemm, conv2d
+from pipeliner.schedules.workloads import ConvWeightGrad, GatedGemm, Gemm, conv2d
 from pipeliner.space.ranking import Ranking
 
 LAYER = conv2d(8, 28, 28, 64, 96, 3, 3, pad=1)
@@ -25,6 +25,7 @@ CASES = [
     (LAYER, H100),
     (LAYER, T4),
     (ConvWeightGrad(LAYER), A100),
+    (GatedGemm(512, 1024, 512, dtype="bf16"), H100),
 ]
 
 
