@@ -8,7 +8,8 @@ the others follow. Where that is asked, the state of the whole machine can be to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -25,9 +26,12 @@ from ..emulator.memory.grid import Block, Grid, GridBarrier
 from ..emulator.memory.snapshot import Snapshot
 from ..emulator.memory.spaces import GlobalView
 from ..emulator.translate.compiler import CompiledKernel
+from ..emulator.translate.source import Code, Entry
 from ..emulator.units.fragments import WARP
+from ..emulator.units.wgmma import WARPGROUP
 from .deciding import Deciding
 from .loops import Family
+from .slicing import sliced
 
 _LONG_AGO: Final = 40
 """Iterations after which it is one who wrote something: rings are shorter."""
@@ -62,6 +66,34 @@ class Launched:
     threads: int
     dims: Block
     dynamic: int
+    is_short: bool = False
+
+    @property
+    def entry(self) -> Entry:
+        """What its thread groups run: of the short form, what a proof needs alone."""
+        if not self.is_short:
+            return self.kernel.code.in_step
+        deciding = frozenset(self.deciding.buffers)
+        return _sliced(self.kernel.code, deciding, bool(self.launch.dependent))
+
+    @property
+    def together(self) -> int:
+        """Threads of a group: of the short form, a warpgroup where warps are groups else."""
+        if not self.kernel.by_warp:
+            return self.threads
+        return WARPGROUP if self.is_short and self.threads % WARPGROUP == 0 else WARP
+
+    def short(self, families: tuple[Family, ...]) -> Launched:
+        """Return the short form, with some of the loops open.
+
+        It runs less code and goes fewer ways: what is wrong with it may be of that form alone.
+        """
+        return replace(self, families=families, is_short=True)
+
+
+@lru_cache(maxsize=16)
+def _sliced(code: Code, deciding: frozenset[str], dependent: bool) -> Entry:
+    return sliced(code, deciding, dependent=dependent)
 
 
 class Execution:
@@ -108,6 +140,7 @@ class Execution:
             rng=rng,
             grid=grid,
             blocks=[block for _, block in subject.blocks],
+            timed=len(subject.blocks) > 1,
         )
         cluster.matrix_units.computes = False
         cluster.moves_data = False
@@ -125,12 +158,13 @@ class Execution:
                 dependent=launch.dependent,
                 buffer_at=lambda offset: _buffer_at(kernel, offset),
             )
-            size = WARP if kernel.by_warp else subject.threads
+            cta.shadow.strict = subject.is_short
+            size = subject.together
             for first in range(0, subject.threads, size):
                 count = min(size, subject.threads - first)
                 group = _Group(cta, subject.dims, first, count, self)
                 self._groups[len(programs)] = group
-                program = kernel.code.in_step(group, args, block, subject.dynamic, 0)
+                program = subject.entry(group, args, block, subject.dynamic, 0)
                 programs.append((cta, group.tids, program))
         self._scheduler = Scheduler(cluster, FIRST, rng, programs)
         return cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..diagnostics import Reason, Why
-from .walk import Refuted
+from .refuted import Refuted
 
 
 @dataclass(frozen=True, slots=True)

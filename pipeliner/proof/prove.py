@@ -17,8 +17,9 @@ from .deciding import deciding
 from .execution import Launched
 from .loops import Family
 from .proof import KernelProof, LoopCounts, Proof
+from .refuted import Refuted, repeated
 from .subjects import cta_decides, ends, host_and_kernels, launches, subject, symbolic
-from .walk import Refuted, Walk
+from .walk import Walk
 
 SECONDS: Final = 120.0
 """What the walks of one kernel may take, before it is run with its own trip counts alone."""
@@ -107,8 +108,7 @@ def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelPro
         end = spent() + left
         walks: list[Walk] = []
         for families in claim.walked:
-            part = replace(whole, families=families)
-            walks.append(Walk(part, _judge(whole), end - spent()).explore())
+            walks.append(_walked(whole, families, end - spent()))
             if not walks[-1].is_complete:
                 break
         last = walks[-1]
@@ -129,6 +129,21 @@ def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelPro
         beyond=None if last.refuted else beyond,
         seconds=spent(),
     )
+
+
+def _walked(whole: Launched, families: tuple[Family, ...], seconds: float) -> Walk:
+    """Walk the short form of a kernel; what is wrong with that is looked for in the whole one."""
+    begun, judged = time.perf_counter(), _judge(whole)
+    end = begun + seconds
+    walk = Walk(whole.short(families), judged, seconds).explore()
+    if walk.refuted is None:
+        return walk
+    exact = replace(whole, families=families)
+    found = repeated(exact, walk.refuted, judged, end)
+    if found is None:
+        return Walk(exact, judged, end - time.perf_counter()).explore()
+    walk.refuted = found
+    return walk
 
 
 def _order(walks: list[Walk]) -> Why:

@@ -11,49 +11,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
-from ..diagnostics import Reason
 from ..emulator import Hazard
 from ..errors import EmulatorError
-from .branching import Attempt, begin
+from .branching import Branch, begin
 from .execution import Abandoned, Execution, Head, Launched
+from .refuted import Refuted, refutation
 
 State = bytes
 END: Final = b""
 """The end of the kernel."""
 
-
-@dataclass(frozen=True)
-class Trip:
-    """How many iterations one run through a loop made."""
-
-    loop: str
-    around: tuple[int, ...]
-    count: int
-    closed: bool
-
-    @property
-    def said(self) -> Reason:
-        """In words."""
-        if not self.around:
-            return Reason("proof.trip", loop=self.loop, count=self.count)
-        around = ", ".join(map(str, self.around))
-        return Reason("proof.trip_at", loop=self.loop, count=self.count, around=around)
-
-
-@dataclass(frozen=True)
-class Refuted:
-    """An execution that is wrong: its trip counts and what is wrong with it."""
-
-    trips: tuple[Trip, ...]
-    hazard: Hazard
-
-    @property
-    def said(self) -> Reason:
-        """In words: trip counts and the two statements."""
-        trips = tuple(trip.said for trip in self.trips)
-        return Reason("proof.run", trips=trips, hazard=str(self.hazard))
+_COPIES: Final = 12
+"""Copies of the process, each of the one before, at most."""
 
 
 @dataclass
@@ -62,7 +34,8 @@ class Walk:
 
     ``judged``: which hazards count. ``steps``: for a state and a way (one more iteration?), the
     state that follows. ``runs``: executions. ``longest``: most decisions of one.
-    ``unordered``: mbarriers whose phases are no generations.
+    ``unordered``: mbarriers whose phases are no generations. ``left``: in a copy of the process,
+    ways that the others take.
     """
 
     subject: Launched
@@ -75,6 +48,7 @@ class Walk:
     refuted: Refuted | None = None
     out_of_time: bool = False
     unordered: set[str] = field(default_factory=set)
+    left: set[tuple[State, bool]] = field(default_factory=set)
 
     @property
     def is_complete(self) -> bool:
@@ -101,25 +75,23 @@ class Walk:
         machine = Execution(self.subject, path.decide, path.go_on)
         try:
             machine.run()
-            if path.attempt is not None:
-                is_wrong = any(map(self.judged, machine.found))
-                path.attempt.answer(not (is_wrong or machine.unordered))
             path.arrive(END)
         except Abandoned:
             pass
-        finally:
-            if path.attempt is not None:
-                path.attempt.answer(False)
+        except BaseException:
+            if path.branch is not None:
+                path.branch.answer(None)  # the way is taken again, in no copy
+            raise
         self.runs += 1
         self.unordered |= machine.unordered
         self.longest = max(self.longest, path.length)
-        wrong = [hazard for hazard in machine.found if self.judged(hazard)]
-        if wrong:
-            trips = tuple(
-                Trip(one.family.name, key[1], one.count, one.closed)
-                for key, one in machine.instances.items()
-            )
-            self.refuted = Refuted(trips, wrong[0])
+        self.refuted = self.refuted or refutation(machine, self.judged)
+        if path.branch is not None:
+            path.branch.answer(path.found())
+
+    def is_open(self, state: State, way: bool) -> bool:
+        """Whether a way was not taken, and is left to nobody else."""
+        return (state, way) not in self.steps and (state, way) not in self.left
 
     def untaken(self, state: State) -> list[bool]:
         """Return the ways to the nearest one that was not taken, that one last; if there is one."""
@@ -130,13 +102,25 @@ class Walk:
             if here == END:
                 continue
             for way in (True, False):
-                following = self.steps.get((here, way))
-                if following is None:
+                if self.is_open(here, way):
                     return [*ways, way]
+                following = self.steps.get((here, way), END)
                 if following not in seen:
                     seen.add(following)
                     left.append((following, [*ways, way]))
         return []
+
+
+@dataclass
+class _Found:
+    """What a copy of the process has found, beyond what it knew."""
+
+    steps: dict[tuple[State, bool], State]
+    runs: int
+    longest: int
+    refuted: Refuted | None
+    out_of_time: bool
+    unordered: set[str]
 
 
 class _Path:
@@ -149,22 +133,21 @@ class _Path:
         self._planned: deque[bool] = deque()
         self._last: tuple[State, bool] | None = None
         self._unchecked = 0  # known steps that are still to be checked, as the run came otherwise
-        self.attempt: Attempt | None = None  # of one way alone, in a process of its own
+        self.branch: Branch | None = None  # in a copy of the process
+        self._copies = 0  # of the process, one of the other, to which this one belongs
+        self._known = 0  # steps that were known when it began
 
     def decide(self, machine: Execution, key: Head, iteration: int) -> bool:
         """Return whether there is one more iteration."""
         walk = self._walk
-        if self.attempt is not None:
-            raise Abandoned  # it does not end there
         state = self._arrived(machine, key, iteration)
         self.go_on()
         if any(map(walk.judged, machine.found)):
             raise Abandoned
         self.length += 1
-        if not key[1] and (state, False) not in walk.steps and not self._ends_well(state):
+        if walk.is_open(state, True) and walk.is_open(state, False) and self._copies < _COPIES:
             self._planned.clear()
-            self._last = state, False
-            return False
+            self._planned.append(not self._is_copy(state))
         if not self._planned:
             self._planned.extend(walk.untaken(state))
         if not self._planned:
@@ -172,18 +155,49 @@ class _Path:
         self._last = state, self._planned.popleft()
         return self._last[1]
 
-    def _ends_well(self, state: State) -> bool:
-        """Try in another process whether the kernel ends well without one more iteration.
+    def _is_copy(self, state: State) -> bool:
+        """Let a copy of this process go on without one more iteration; whether this is the copy.
 
-        If so, the step is noted; if not, that way is for this run. In that process it is, too.
+        In this process what it has found is known then. Where it finds nothing, that way is left.
         """
-        self.attempt = begin(self._end)
-        if self.attempt is None or self.attempt.is_own:
+        walk = self._walk
+        branch = begin(self._end)
+        if branch is None:
+            self._copies = _COPIES
             return False
-        succeeded, self.attempt = self.attempt.succeeded(), None
-        if succeeded:
-            self._walk.steps[state, False] = END
-        return succeeded
+        if branch.is_own:
+            self.branch = branch
+            self._copies += 1
+            self._known = len(walk.steps)
+            walk.left.add((state, True))
+            walk.runs = 0
+            return True
+        found: _Found | None = branch.result()
+        if found is not None:
+            self._take(found)
+        return False
+
+    def found(self) -> _Found:
+        """What this copy of the process has found."""
+        walk = self._walk
+        steps = dict(islice(walk.steps.items(), self._known, None))
+        return _Found(
+            steps, walk.runs, walk.longest, walk.refuted, walk.out_of_time, walk.unordered
+        )
+
+    def _take(self, found: _Found) -> None:
+        """Take in what a copy has found."""
+        walk = self._walk
+        for step, state in found.steps.items():
+            if walk.steps.setdefault(step, state) != state:
+                raise EmulatorError("proof.not_determined")
+        walk.runs += found.runs
+        walk.longest = max(walk.longest, found.longest)
+        walk.unordered |= found.unordered
+        walk.out_of_time |= found.out_of_time
+        walk.refuted = walk.refuted or found.refuted
+        if not walk.is_complete:
+            raise Abandoned
 
     def go_on(self) -> None:
         """End the run where the time is spent."""

@@ -31,15 +31,20 @@ class Clocks:
     """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines.
 
     ``mixed``: with fences of global memory, which is touched through both proxies.
+    ``timed``: with what is earlier in time, whether or not it can be seen.
 
     A clock that is passed around is an array (planes, columns): what is known and, with proxies,
     what is fenced.  It may lack the columns of engines made after it.
     """
 
-    def __init__(self, threads: int, *, proxies: bool, mixed: bool = False) -> None:
+    def __init__(
+        self, threads: int, *, proxies: bool, mixed: bool = False, timed: bool = False
+    ) -> None:
         self.threads = threads
         self.never = threads  # column of "never written": known to nobody
-        self._planes = 1 + proxies + mixed
+        self._fences = proxies + mixed
+        self._timed = timed
+        self._planes = 1 + self._fences + timed
         self._used = threads + 1
         columns = self._used + (_ENGINES if proxies else 0)
         self._set_state(np.zeros((threads, self._planes, columns), np.int32))
@@ -54,12 +59,14 @@ class Clocks:
         self.knows = state[:, 0]
         # Without proxies everything counts as fenced.
         self.fenced = state[:, self.plane]
-        self.fenced_globally = state[:, -1]
+        self.fenced_globally = state[:, self._fences]
+        # Of mbarriers: the last phase that had completed at some time before now.
+        self.earlier = state[:, -1 if self._timed else 0]
 
     @property
     def plane(self) -> int:
         """The plane of a clock that says what is fenced in shared memory."""
-        return min(1, self._planes - 1)
+        return min(1, self._fences)
 
     @property
     def has_engines(self) -> bool:
@@ -73,16 +80,20 @@ class Clocks:
         """Note that threads make no more accesses."""
         self._lives[tids] = False
 
-    def planes(self, *, but_self: bool) -> Array:
-        """What each thread knows, and what is fenced for it: (threads, planes, agents).
+    def planes(self, agents: Array) -> Array:
+        """What each thread knows of ``agents``, and what is fenced for it: (threads, planes, ...).
 
-        Only of threads that may go on; then once what those that may not know together.
-        ``but_self``: of itself each knows nothing: rows of threads that go together are one.
+        Only of threads that may go on; then once what those that may not know together. Of itself
+        each knows all, which says nothing: there stands what its neighbour knows of it, so that
+        rows of threads that go together are one.
         """
-        whole = self._state[:, : self.plane + 1, : self._used].copy()
-        if but_self:
-            tids = np.arange(self.threads)
-            whole[tids, 0, tids] = 0
+        planes = [*range(self.plane + 1), *([self._planes - 1] if self._timed else [])]
+        state = self._state if len(planes) == self._planes else self._state[:, planes]
+        whole = np.take(state, agents, axis=2)
+        own = np.flatnonzero(agents < self.threads)
+        who = agents[own]
+        beside = np.where(who ^ 1 < self.threads, who ^ 1, who - 1)
+        whole[who, 0, own] = self.knows[beside, who]
         if self._lives.all():
             return whole
         return np.concatenate([whole[self._lives], whole[~self._lives].max(axis=0)[None]])
@@ -105,6 +116,11 @@ class Clocks:
         clock: Array = self._state[_rows(tids)].max(axis=0)
         clock[0, tids] = event
         return clock
+
+    def precede(self, clock: Array, tids: Array) -> None:
+        """Let who acquires ``clock`` come later in time than what ``tids`` do now."""
+        if self._timed:
+            np.maximum(clock[-1], self.earlier[tids].max(axis=0), out=clock[-1])
 
     def blank(self) -> Array:
         """Return a clock that knows of the launch alone."""
@@ -144,13 +160,13 @@ class Clocks:
 
     def fence(self, tids: Array, event: int, *, spaces: tuple[str, ...]) -> None:
         """Run a proxy fence: what the threads know by now may be used through any proxy."""
-        if self._planes == 1:
+        if not self._fences:
             return
         known = self.knows[tids]
         known[np.arange(len(tids)), tids] = event
         if "shared" in spaces:
             self.fenced[tids] = np.maximum(self.fenced[tids], known)
-        if "global" in spaces and self._planes > 2:
+        if "global" in spaces and self._fences > 1:
             self.fenced_globally[tids] = np.maximum(self.fenced_globally[tids], known)
 
     def common(self, tids: Array) -> Array:

@@ -82,13 +82,14 @@ class Cluster:
         grid: Grid | None = None,
         blocks: Sequence[Block] = ((0, 0, 0),),
         mixed: bool = False,
+        timed: bool = False,
     ) -> None:
         self.threads = threads  # of one CTA
         self.timing = timing
         self.rng = rng
         self.grid = Grid() if grid is None else grid
         self.index = self.grid.enter(list(blocks), size * threads)  # among its clusters
-        self.clocks = Clocks(size * threads, proxies=proxies, mixed=mixed)
+        self.clocks = Clocks(size * threads, proxies=proxies, mixed=mixed, timed=timed)
         self.scoped = Scoped(self.clocks, self.grid, cluster=self.index, threads=threads)
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
         self.moves_data = True

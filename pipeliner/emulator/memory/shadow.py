@@ -60,6 +60,8 @@ class Shadow:
         self.last_seen = np.zeros(granules, np.int32)
         self.engine_seen: dict[int, Array] = {}
         self.guarded: Array | None = None  # granules that hold a live mbarrier
+        # Whether threads that write one granule in one statement race whatever they write.
+        self.strict = False
 
     # Threads
 
@@ -97,6 +99,10 @@ class Shadow:
         who, granules = np.broadcast_arrays(tids if granules.ndim < 2 else tids[:, None], granules)
         self._check_write(who, granules, atomic=False)
         self._record(who, granules, IN_FLIGHT if in_flight else now, now)
+        if self.strict:
+            several = self.writer[granules] != who
+            if several.any():
+                self.clash(who[several], granules[several], now)
 
     def _record(self, who: Array | int, granules: Array, wrote: int, site: int) -> None:
         self.writer[granules] = who

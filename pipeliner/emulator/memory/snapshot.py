@@ -34,8 +34,9 @@ class Snapshot:
 
     def __init__(self, clocks: Clocks, label: Label) -> None:
         self._clocks = clocks
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._judged: list[Array] = []
+        self._parts: list[bytes] = []
+        self._agents: list[Array] = []
+        self._events: list[Array] = []
         self._acquired: list[Array] = []
         self._labels: dict[int, Any] = {}
         self._label = label
@@ -45,18 +46,20 @@ class Snapshot:
         """Add values as they are."""
         for value in values:
             if isinstance(value, np.ndarray):
-                self._hash.update(repr((value.shape, value.dtype.char)).encode())
-                self._hash.update(value.tobytes())
+                self._parts.append(f"{value.shape} {value.dtype.char} ".encode())
+                self._parts.append(value.tobytes())
             else:
-                self._hash.update(repr(value).encode())
+                self._parts.append(f"{value!r} ".encode())
 
     def judge(self, agents: Any, events: Any) -> None:
         """Add events of accesses, which are compared with what clocks have for their agents."""
-        agents, events = np.asarray(agents, np.int64), np.asarray(events, np.int64)
-        keys = np.where(events > self.floor[agents], (agents << _SHIFT) + events, 0).reshape(-1)
-        first = first_of_runs(keys)
-        self.plain(len(keys), first)
-        self._judged.append(keys[first])
+        many = np.asarray(events, np.int64)
+        by = np.asarray(agents, np.int64)
+        if by.shape != many.shape:
+            by, many = np.broadcast_arrays(by, many)
+        self._parts.append(f"judged {many.size} ".encode())
+        self._agents.append(by.reshape(-1))
+        self._events.append(many.reshape(-1))
 
     def is_live(self, agents: Any, events: Any) -> Array:
         """Which events some clock does not cover."""
@@ -65,7 +68,7 @@ class Snapshot:
 
     def acquired(self, clock: Array) -> None:
         """Add a clock that threads may acquire later."""
-        self._acquired.append(self._clocks.whole(clock)[None])
+        self._acquired.append(self._clocks.whole(clock))
 
     def statements(self, events: Array) -> Array:
         """Return the labels of ``events`` as small numbers, which are added to the digest."""
@@ -86,20 +89,28 @@ class Snapshot:
 
     def digest(self) -> bytes:
         """Return the digest of what was added, and of the clocks of all threads."""
-        known = np.unique(np.concatenate([np.zeros(1, np.int64), *self._judged]))
-        for keys in self._judged:
-            self.plain(np.searchsorted(known, keys).astype(np.int32))
-        agents = known >> _SHIFT
-        columns = np.unique(agents[1:])
-        self.plain(agents)
-        first = np.searchsorted(agents, columns).astype(np.int32)
-        for clock in (self._clocks.planes(but_self=True), *self._acquired):
-            part = clock[:, :, columns]
-            different = first_of_runs(part.reshape(len(part), -1))
-            self.plain(different)
-            keys = (columns.astype(np.int64) << _SHIFT) + np.maximum(part[different], 0)
-            self.plain(np.searchsorted(known, keys, side="right").astype(np.int32) - first)
-        return self._hash.digest()
+        nobody = [np.zeros(0, np.int64)]
+        agents, events = (np.concatenate(nobody + some) for some in (self._agents, self._events))
+        keys = np.where(events > self.floor[agents], (agents << _SHIFT) + events, 0)
+        first = first_of_runs(keys)
+        known, ranks = np.unique(np.append(keys[first], 0), return_inverse=True)
+        self.plain(first, ranks.astype(np.int32))
+        owners = known >> _SHIFT
+        self.plain(owners)
+        columns = np.unique(owners[1:])
+        begins = np.searchsorted(owners, columns).astype(np.int32)
+        threads = self._clocks.planes(columns)
+        different = first_of_runs(threads.reshape(len(threads), -1))
+        self.plain(different, len(self._acquired))
+        bases = columns << _SHIFT
+        for clocks in (threads[different], *self._stacked(columns)):
+            covered = np.searchsorted(known, bases + np.maximum(clocks, 0), side="right")
+            self.plain(covered.astype(np.int32) - begins)
+        return hashlib.blake2b(b"".join(self._parts), digest_size=16).digest()
+
+    def _stacked(self, columns: Array) -> list[Array]:
+        """The clocks that may be acquired, as one array."""
+        return [np.stack([clock[:, columns] for clock in self._acquired])] if self._acquired else []
 
 
 def first_of_runs(rows: Array) -> Array:

@@ -251,6 +251,16 @@ class SharedView(_View):
         grains = first[..., None] + np.arange(count)
         return grains.reshape(grains.shape[0] if grains.ndim > 1 else 1, -1)
 
+    def note(self, group: GroupState, index: Any, mask: Mask, width: int, *, writes: bool) -> None:
+        """Judge a load or a store without moving data."""
+        at, inside = self._place(group, index, mask, width)
+        if inside is not None:
+            return  # out of bounds, which has been reported
+        if writes:
+            self._note_write(group, at, mask, width, None)
+        else:
+            self._note_read(group, at, mask, width)
+
     def _note_read(self, group: GroupState, at: Any, mask: Mask, width: int) -> None:
         grains = self._granules(group, at, width)
         group.cta.shadow.read(group.active(mask), grains, group.event)

@@ -7,6 +7,7 @@ one rule), so index arithmetic costs nothing in inner loops.  What reads memory 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,15 +38,21 @@ class Code:
     @cached_property
     def interleaved(self) -> Entry:
         """The program that yields wherever other warps may go on."""
-        return self._compiled(self.source)
+        return self.compiled(self.source)
 
     @cached_property
     def in_step(self) -> Entry:
         """The program that yields only where it must wait."""
-        lines = self.source.splitlines()
-        return self._compiled("\n".join(x for x in lines if x.lstrip() != MAY_INTERLEAVE) + "\n")
+        return self.compiled(self.waiting)
 
-    def _compiled(self, source: str) -> Entry:
+    @cached_property
+    def waiting(self) -> str:
+        """The source of that."""
+        lines = self.source.splitlines()
+        return "\n".join(x for x in lines if x.lstrip() != MAY_INTERLEAVE) + "\n"
+
+    def compiled(self, source: str | ast.Module) -> Entry:
+        """Return the function of another form of the source."""
         exec(compile(source, f"<emulated {self.name}>", "exec"), self.namespace)
         entry: Entry = self.namespace["kernel"]
         return entry

@@ -79,6 +79,7 @@ def cp_async_arrive(group: IssuingGroup, addr: Any, counted: bool, mask: Mask) -
             continue
         if counted:
             barrier.pending += len(who)
+        cluster.mbarriers.note_order(barrier, who)
         group.cta.copies.arrive_on(barrier, who, group.event)
 
 

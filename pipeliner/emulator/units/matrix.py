@@ -12,9 +12,9 @@ from ..memory.spaces import REGISTER_BYTES, LocalView, select
 from .fragments import WARP
 from .hopper import wait
 from .issuing import IssuingGroup
-from .warp import rows_of
+from .warp import active_warps, rows_of
 from .warpgroup import Registers, WgmmaOperation
-from .wgmma import Wgmma, encode_descriptor
+from .wgmma import WARPGROUP, Wgmma, encode_descriptor
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -35,13 +35,14 @@ def matrix_descriptor(
 
 
 def _warps(group: IssuingGroup, mask: Mask) -> list[slice]:
-    """Rows of each active warp."""
-    rows = [slice(i, i + WARP) for i in range(0, group.n, WARP)]
+    """Rows of each active warp, or of each warpgroup where they are all active."""
+    size = WARPGROUP if mask is None and group.n % WARPGROUP == 0 else WARP
+    rows = [slice(i, i + size) for i in range(0, group.n, size)]
     return [r for r in rows if mask is None or mask[r.start]]
 
 
 def _same(group: IssuingGroup, value: Any, rows: slice, what: str) -> int:
-    """Return a value that must be the same in all threads of a warp."""
+    """Return a value that must be the same in all threads of some warps."""
     if not isinstance(value, np.ndarray) or not value.ndim:
         return int(value)
     values = value[rows]
@@ -93,7 +94,7 @@ def wgmma_mma(
             if registers is not None:
                 _use(group, registers)
         group.cta.cluster.matrix_units.issue(group, rows, operation, target, source)
-    group.count("wgmmas", len(_warps(group, mask)))
+    group.count("wgmmas", active_warps(group, mask))
 
 
 def _use(group: IssuingGroup, registers: Registers) -> None:

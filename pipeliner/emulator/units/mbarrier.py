@@ -225,10 +225,16 @@ class Mbarriers:
             self._settle(barrier)
 
     def note_order(self, barrier: Mbarrier, tids: Array) -> None:
-        """Note whether what ``tids`` do can be counted in one phase alone, in whatever order."""
-        known = self._cluster.clocks.knows[tids, barrier.engine]
+        """Note whether what ``tids`` do can be counted in one phase alone, in whatever order.
+
+        That phase completes later in time than what they do, if it is counted there.
+        """
+        clocks = self._cluster.clocks
+        known = clocks.earlier[tids, barrier.engine]
         if (known < barrier.completed[0, barrier.engine]).any():
             self.unordered.add(barrier.name)
+        barrier.building = clocks.whole(barrier.building)
+        clocks.precede(barrier.building, tids)
 
     def arrive_later(self, barrier: Mbarrier, tids: Array, event: int) -> None:
         """Let ``tids`` arrive, as they asked at ``event``: their cp.async are complete."""

@@ -9,7 +9,7 @@ needs a ``wgmma.fence`` between.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -48,6 +48,11 @@ class Registers:
 
     def put(self, values: Array) -> None:
         self.view.array[self.rows, self.at] = values.view(self.view.array.dtype)
+
+    def of_warp(self, at: int) -> Registers:
+        """Return the registers of the ``at``-th warp among its rows."""
+        first = self.rows.start + at * WARP
+        return Registers(self.view, self.columns, slice(first, first + WARP))
 
     @property
     def at(self) -> Any:
@@ -167,15 +172,21 @@ class MatrixUnits:
         d: Registers,
         a: Registers | None,
     ) -> None:
-        """Issue the part of one warp (``rows`` of the thread group) of an operation."""
+        """Issue the parts of some warps (``rows`` of the thread group) of an operation."""
         cta, tids = group.cta, group.tids[rows]
-        unit, warp = self._unit(cta, int(tids[0]))
+        unit, first = self._unit(cta, int(tids[0]))
         if cta.threads - cta.local(unit.first) < WARPGROUP:
             group.hazard(
                 "divergent-warp", thread=int(tids[0]), detail=Reason("hazard.partial_warpgroup")
             )
             return
-        index = len(unit.events[warp])
+        warps = range(first, first + len(tids) // WARP)
+        index = len(unit.events[first])
+        if any(len(unit.events[warp]) != index for warp in warps):
+            for at in range(len(warps)):
+                source = None if a is None else a.of_warp(at)
+                self.issue(group, d.of_warp(at).rows, operation, d.of_warp(at), source)
+            return
         if index == len(unit.queue):
             unit.queue.append(_Issued(operation))
         issued = unit.queue[index]
@@ -185,9 +196,12 @@ class MatrixUnits:
                 thread=int(tids[0]),
                 detail=Reason("hazard.different_wgmma"),
             )
-        self._read_shared(group, unit, warp, tids, operation)
-        issued.warps[warp] = _WarpPart(d, a, group.event)
-        unit.events[warp].append(group.event)
+        self._read_shared(group, unit, warps, tids, operation)
+        for at, warp in enumerate(warps):
+            issued.warps[warp] = _WarpPart(
+                d.of_warp(at), None if a is None else a.of_warp(at), group.event
+            )
+            unit.events[warp].append(group.event)
         if len(issued.warps) < _WARPS:
             return
         self._cluster.changes += 1
@@ -207,13 +221,13 @@ class MatrixUnits:
                 unit.run(issued)
 
     def _read_shared(
-        self, group: GroupState, unit: _Unit, warp: int, tids: Array, operation: WgmmaOperation
+        self, group: GroupState, unit: _Unit, warps: range, tids: Array, operation: WgmmaOperation
     ) -> None:
         """Note that operands are read from now until the group is waited for."""
         spec, cta = operation.spec, group.cta
         clock = self._cluster.clocks.common(tids)
         whole = range(0, spec.n)
-        mine = range(warp * _ROWS, (warp + 1) * _ROWS)
+        mine = range(warps.start * _ROWS, warps.stop * _ROWS)
         for desc, rows, total, dtype, major in (
             (operation.a, mine, wgmma.M, spec.a_type, operation.a_major),
             (operation.b, whole, spec.n, spec.b_type, operation.b_major),
@@ -229,12 +243,21 @@ class MatrixUnits:
             cta.shadow.engine_read(unit.engine, tids, clock, granules, group.event)
 
     def commit(self, group: GroupState, rows: slice) -> None:
-        unit, warp = self._unit(group.cta, int(group.tids[rows.start]))
-        unit.commits[warp].append(len(unit.events[warp]))
+        for unit, warp, _ in self._each_warp(group, [rows]):
+            unit.commits[warp].append(len(unit.events[warp]))
 
-    def complete(self, group: GroupState, warps: Sequence[slice], in_flight: int) -> bool:
+    def _each_warp(
+        self, group: GroupState, parts: Sequence[slice]
+    ) -> Iterator[tuple[_Unit, int, slice]]:
+        """The unit of each warp, which of its warps it is, and its rows."""
+        for part in parts:
+            unit, first = self._unit(group.cta, int(group.tids[part.start]))
+            for at, row in enumerate(range(part.start, part.stop, WARP)):
+                yield unit, first + at, slice(row, row + WARP)
+
+    def complete(self, group: GroupState, parts: Sequence[slice], in_flight: int) -> bool:
         """Complete all but the last ``in_flight`` groups of warps; False: not all are issued."""
-        found = [(*self._unit(group.cta, int(group.tids[r.start])), r) for r in warps]
+        found = list(self._each_warp(group, parts))
         targets = [u.commits[w][max(0, len(u.commits[w]) - 1 - in_flight)] for u, w, _ in found]
         for (unit, _, _), target in zip(found, targets, strict=True):
             if any(len(events) < target for events in unit.events):
@@ -266,12 +289,13 @@ class MatrixUnits:
     def note_issues(self, tids: Array, event: int, into: Snapshot) -> None:
         """Add the first operation that the warp of each of ``tids`` has issued since ``event``."""
         cta = self._cluster.cta_of(int(tids[0]))
-        for tid in np.unique(tids // WARP) * WARP:
-            first = int(tid) - cta.local(int(tid)) % WARPGROUP
+        for warp in sorted({tid // WARP for tid in tids.tolist()}):
+            tid = warp * WARP
+            first = tid - cta.local(tid) % WARPGROUP
             if first not in self._units:
                 continue
             unit = self._units[first]
-            events = unit.events[(int(tid) - first) // WARP]
+            events = unit.events[(tid - first) // WARP]
             at = bisect_right(events, event)
             into.plain(at < len(events))
             into.judge(unit.engine, np.array(events[at : at + 1], np.int64))
