@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..diagnostics import Why
-from ..measuring import Conditions
+from ..measuring import WRITTEN, Conditions
 from ..records.record import OURS
 
 OURS_PLAIN: Final = "pipeliner, depth 1"
@@ -114,6 +114,7 @@ class Report:
 
     ``suite``: the name of the problems as a whole. ``sm_clocks``: MHz right after the rounds of a
     problem, where they could be read. ``roofs``: microseconds that no kernel beats, by problem.
+    ``flush``: what the L2 cache held before each run, of ``FLUSHES``.
     """
 
     device: str
@@ -125,6 +126,7 @@ class Report:
     conditions: Conditions | None = None
     sm_clocks: dict[str, int] = field(default_factory=dict)
     roofs: dict[str, float] = field(default_factory=dict)
+    flush: str = WRITTEN
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..diagnostics import Why
+from ..measuring import READ, WRITTEN
 from ..records.record import OURS
 from .results import BEST, LIBRARIES, OURS_PLAIN, SDPA, Claim, Report, Result, SpeedSummary
 
 NONE = "-"
+
+_FLUSHED: Final = {WRITTEN: "overwritten", READ: "filled by reading"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,8 @@ def condition_lines(report: Report) -> list[str]:
             settings += f", SM clock after each workload {clocks[0]} to {clocks[-1]} MHz"
         lines.append(settings)
     lines.append(
-        f"medians of {report.rounds} rounds, contenders interleaved, L2 overwritten before each "
-        "run, standard normal inputs (integers: -8..7)"
+        f"medians of {report.rounds} rounds, contenders interleaved, L2 {_FLUSHED[report.flush]} "
+        "before each run, standard normal inputs (integers: -8..7)"
     )
     lines.append(
         "noise: interquartile range of the times over their median, "

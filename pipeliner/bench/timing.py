@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from ..measuring import (
     ROUNDS,
     Builder,
     BuiltCandidate,
+    GpuBench,
     Here,
     Measurement,
     Recipe,
@@ -66,7 +68,7 @@ def measure(
     All are compiled before any is timed. Whatever fails is a result in one line, not the end. An
     interrupt keeps what has been measured and sets ``report.interrupted``. ``db``: a file of
     records that takes every sample; ``target``: the GPU that they are of. ``hot``: each is also
-    timed back to back.
+    timed back to back. ``report`` says what fills the L2 cache before each run.
     """
     require_gpu()
     recipes = [
@@ -75,9 +77,10 @@ def measure(
     builder = Builder(jobs, kernels=len(recipes), seconds=SECONDS)
     records = None if db is None else Records(db)
     asked = Rounds(rounds, hot=HOT_ROUNDS if hot else 0)
+    bench = functools.partial(GpuBench, flush=report.flush)
     study = _Bench(problems, report, builder, records, target, asked, say)
     try:
-        report.interrupted = Lab(study, builder, [Here()], here=say).run()
+        report.interrupted = Lab(study, builder, [Here(bench)], here=say).run()
     finally:
         builder.close()
         if records is not None:

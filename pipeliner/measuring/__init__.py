@@ -21,12 +21,26 @@ from .gpu_bench import GpuBench
 from .measurer import Compiles, Measurement, Measurer
 from .process import GpuMeasurer, Here, Open, Survey, Trial, Try
 from .remote import RemoteMeasurer, remote_measurers
-from .rounds import FLUSH_BYTES, ROUNDS, WARM_UP, Rounds, race, timed
+from .rounds import (
+    FLUSH_BYTES,
+    FLUSHES,
+    READ,
+    ROUNDS,
+    WARM_UP,
+    WRITTEN,
+    Rounds,
+    flushing,
+    race,
+    timed,
+)
 
 __all__ = [
+    "FLUSHES",
     "FLUSH_BYTES",
+    "READ",
     "ROUNDS",
     "WARM_UP",
+    "WRITTEN",
     "Builder",
     "BuiltCandidate",
     "Compiler",
@@ -52,6 +66,7 @@ __all__ = [
     "cores",
     "current_conditions",
     "device_name",
+    "flushing",
     "race",
     "remote_measurers",
     "require_gpu",

@@ -18,7 +18,7 @@ from .conditions import require_gpu
 from .contenders import ChoosingRunner, Runner
 from .graphs import CALLS, captured
 from .operands import BenchOperands, operands_of
-from .rounds import FLUSH_BYTES, Rounds, race, timed
+from .rounds import WRITTEN, Rounds, flushing, race, timed
 
 
 @dataclass(slots=True)
@@ -103,20 +103,21 @@ class KernelBench(ABC):
 class GpuBench(KernelBench):
     """The GPU of this process.
 
-    TargetError without a GPU, ToolError without PyTorch; whatever PyTorch raises.
+    ``flush``: as of ``flushing``. TargetError without a GPU, ToolError without PyTorch; whatever
+    PyTorch raises.
     """
 
-    def __init__(self, spec: AnyWorkload) -> None:
+    def __init__(self, spec: AnyWorkload, flush: str = WRITTEN) -> None:
         self._torch = require_gpu()
         super().__init__(spec, operands_of(self._torch, spec), {})
-        self._flush = self._torch.empty(FLUSH_BYTES, dtype=self._torch.int8, device="cuda")
+        self._flush = flushing(self._torch, flush)
 
     def load(self, built: BuiltCandidate) -> tuple[Runner, str]:
         return built.load()
 
     def time(self, entries: Sequence[ReadyKernel]) -> list[float]:
         calls = [functools.partial(one.run, *one.arguments) for one in entries]
-        return timed(self._torch, calls, self._flush.zero_)
+        return timed(self._torch, calls, self._flush)
 
     def wait(self) -> None:
         self._torch.cuda.synchronize()

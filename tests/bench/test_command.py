@@ -57,6 +57,21 @@ def test_a_suite_is_one_table(suites, capsys: pytest.CaptureFixture[str]) -> Non
     assert "far: " in err
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["gemm"], "L2 overwritten before each run"),
+        (["gemm", "--flush", "read"], "L2 filled by reading before each run"),
+        (["decode"], "L2 filled by reading before each run"),
+        (["decode", "--flush", "written"], "L2 overwritten before each run"),
+    ],
+)
+def test_what_fills_the_cache_is_said(suites, capsys, asked: list[str], said: str) -> None:
+    code, out, _ = run(capsys, *asked, "--rounds", "4")
+    assert code == 0
+    assert said in out
+
+
 def test_the_gain_of_the_depth_stands_beside_each_convolution(
     suites, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,7 +91,7 @@ def test_its_json_has_everything(suites, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 0
     assert set(report) == {
         "version", "device", "results", "claims", "interrupted", "suite", "rounds", "conditions",
-        "sm_clocks", "roofs", "ratios", "summaries", "noise", "db",
+        "sm_clocks", "roofs", "flush", "ratios", "summaries", "noise", "db",
     }  # fmt: skip
     assert (report["suite"], report["rounds"], report["interrupted"]) == ("gemm, float16", 4, False)
     assert {"problem", "contender", "us", "low_us", "high_us", "rounds", "tflops", "worst", "detail",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.bench import copied_per_us, decode, decode_claims, suite
-from pipeliner.bench.decode import COPY_BYTES, moved
+from pipeliner.bench.decode import LARGE
 from pipeliner.bench.results import Report, Result
+from pipeliner.bench.roofs import moved
 from pipeliner.records.record import OURS
 from pipeliner.schedules import Attention
 from pipeliner.schedules.suites import label_of, named
@@ -31,10 +32,13 @@ def test_what_is_claimed_is_the_rate_of_bytes_over_a_copy() -> None:
     assert moved(spec) == 2 * 2 * (8 * 8192 * 128) + 2 * 2 * (32 * 128)
     report = Report("made up")
     report.results.append(Result("b1_kv8_8k", OURS, us=10.0, tflops=1.0))
-    (claim,) = decode_claims(report, specs, copied=moved(spec) / 8.0)
+    copied = {LARGE: moved(spec) / 8.0, moved(spec): moved(spec) / 16.0}
+    (claim,) = decode_claims(report, specs, copied.__getitem__)
     assert claim.value == pytest.approx(0.8)
     assert claim.met
-    assert not decode_claims(report, specs, copied=moved(spec) / 5.0)[0].met
+    assert "3.36 TB/s over a large copy's 4.20 (1.60 of 2.10, a copy's of as many" in claim.name
+    copied[LARGE] = moved(spec) / 5.0
+    assert not decode_claims(report, specs, copied.__getitem__)[0].met
 
 
 def test_a_copy_reads_and_writes(torch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,4 +49,6 @@ def test_a_copy_reads_and_writes(torch, monkeypatch: pytest.MonkeyPatch) -> None
         return [500.0, 900.0, 400.0]
 
     monkeypatch.setattr(decode, "timed", timed)
-    assert copied_per_us() == 2 * COPY_BYTES / 500
+    copied = copied_per_us.__wrapped__
+    assert copied() == LARGE / 500
+    assert copied(4096) == 4096 / 500

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
-from pipeliner.measuring import Rounds, race
+from pipeliner.measuring import FLUSH_BYTES, READ, WRITTEN, Rounds, flushing, race
 
 
 def raced(rounds, *us):
@@ -64,3 +65,26 @@ def test_an_interrupt_leaves_what_was_measured() -> None:
 
 def test_nobody_is_timed_at_once() -> None:
     assert raced(Rounds()) == ([], [])
+
+
+def test_the_cache_is_left_with_what_was_written_or_read() -> None:
+    done: list[str] = []
+
+    class Memory:
+        def zero_(self) -> None:
+            done.append("written")
+
+        def sum(self, dim: int, *, keepdim: bool) -> None:
+            done.append("read")
+
+    sizes: list[int] = []
+
+    def empty(count: int, dtype: str, device: str) -> Memory:
+        sizes.append(count)
+        return Memory()
+
+    torch = SimpleNamespace(empty=empty, float32="float32")
+    for kind, leaves in ((WRITTEN, ["written"]), (READ, ["written", "read"])):
+        flushing(torch, kind)()
+        assert (sizes.pop() * 4, done) == (FLUSH_BYTES, leaves)
+        done.clear()

@@ -31,6 +31,9 @@ USUAL_PEERS: Final = PEERS[:5]
 
 FEWEST_ROUNDS: Final = 2
 
+FLUSHES: Final = ("written", "read")
+"""Ways to replace what the L2 cache holds before a run."""
+
 CONV: Final = "conv"
 """The suite of convolutions."""
 
@@ -84,6 +87,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "workload. best: all that cuBLASLt and cuDNN offer, the fastest of it",
     )
     timed.add_argument(
+        "--flush",
+        choices=FLUSHES,
+        help="what fills the L2 cache before each run: bytes that are written, or read (default: "
+        f"written; in the suite '{DECODE}', whose kernels write next to nothing, read)",
+    )
+    timed.add_argument(
         "--hot", action="store_true", help="also time calls back to back, in a CUDA graph"
     )
     timed.add_argument(
@@ -119,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
         suite=_title(args),
         rounds=args.rounds,
         conditions=bench.current_conditions(),
+        flush=args.flush or FLUSHES[args.workload == DECODE],
     )
     db = args.db or knobs.records()
     bench.measure(
@@ -138,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
         report.claims = bench.gated_claims(report)
     if args.workload == DECODE:
         specs_of = {problem.name: problem.spec for problem in problems}
-        report.claims = bench.decode_claims(report, specs_of, bench.copied_per_us())
+        report.claims = bench.decode_claims(report, specs_of, bench.copied_per_us)
     if args.workload == specs.SCALED:
         report.claims = bench.scaled_claims(report)
     if args.workload in (*OF_KINDS, RANDOM) or "best" in args.peers:
