@@ -2,8 +2,9 @@
 
 ``PIPELINER_NVCC``: the nvcc to use, before every other place it is looked for. ``CUDA_PATH`` and
 ``CUDA_HOME``: a CUDA toolkit. ``PIPELINER_DB``: the file of records that tuning writes and building
-reads. ``PIPELINER_CACHE``: the folder of kernels that are kept for PyTorch (default:
-``pipeliner`` in ``XDG_CACHE_HOME`` or ``~/.cache``), ``PIPELINER_CACHE_MB``: their most megabytes.
+reads. ``PIPELINER_CACHE``: the folder of kernels that are kept for PyTorch, and of proofs (default:
+``pipeliner`` in ``XDG_CACHE_HOME`` or ``~/.cache``), ``PIPELINER_CACHE_MB``: the most megabytes of
+these kernels.
 ``NO_COLOR``: plain output (https://no-color.org).
 ``NVCC_APPEND_FLAGS``: nvcc's own, kept where pipeliner appends to it.
 ``LD_LIBRARY_PATH``: passed on to processes that get further libraries.
@@ -34,7 +35,7 @@ def records() -> str | None:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept for PyTorch."""
+    """Where kernels compiled for PyTorch are kept, and proofs."""
     named = os.environ.get("PIPELINER_CACHE")
     if named:
         return Path(named)

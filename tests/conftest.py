@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 
@@ -43,6 +44,14 @@ def missing(marker: str) -> str | None:
 def intrinsics() -> None:
     """TVM's tensor intrinsics: 8 seconds, 20 where TVM itself loads them in the middle of a test."""
     tensor_intrinsics()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept on disk is that of this run: no test finds what another one has left."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PIPELINER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,7 @@ than memory run on ``sparse`` ones, CTA by CTA.
 """
 
 from ..errors import EmulatorError
-from .base.report import CtaStats, Emulation, Hazard, Site
+from .base.report import CtaStats, Emulation, Hazard, Life, Site
 from .base.sparse import sparse
 from .emulate import emulate
 from .lower import lower_for_emulation
@@ -20,6 +20,7 @@ __all__ = [
     "Emulation",
     "EmulatorError",
     "Hazard",
+    "Life",
     "Site",
     "emulate",
     "lower_for_emulation",

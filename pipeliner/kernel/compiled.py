@@ -25,8 +25,8 @@ from ..passes.ir.kernels import has_kernel, why_no_kernel
 from ..passes.ir.nodes import buffer_bytes, collect
 from ..passes.lower import PIPELINE
 from ..plan import PLAN_ATTR, KernelPlan
+from ..proof.kept import proof_of
 from ..proof.proof import Proof
-from ..proof.prove import prove
 from ..targets import gpu, gpu_arch
 from ..toolchain import line_info, nvcc
 from ..toolchain.machine_code import LoopCode, longest_loop
@@ -230,7 +230,7 @@ class Kernel:
     @cached_property
     def proof(self) -> Proof:
         """For which trip counts it is right, in every interleaving (``pipeliner/proof``)."""
-        return prove(self.lowered)
+        return proof_of(self.lowered)
 
     def export(self, path: str | Path, *, compiled: bool = True) -> str:
         """Write a shared library that TVM's runtime loads without pipeliner; what it holds.

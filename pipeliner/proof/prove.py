@@ -49,14 +49,18 @@ def prove(mod: Any, *, extents: Mapping[str, int] | None = None, seconds: float 
 
     ``extents``: values of the symbolic extents in the shapes of its arguments, by name.
     """
-    lowered = getattr(mod, "lowered", mod)
-    text = tvm.ir.save_json(lowered).encode()
-    key = hashlib.blake2b(text).digest(), tuple(sorted((extents or {}).items())), seconds
+    key = key_of(mod, extents, seconds)
     if key not in _proofs:
-        _proofs[key] = _proved(lowered, extents or {}, seconds)
+        _proofs[key] = _proved(getattr(mod, "lowered", mod), extents or {}, seconds)
         if len(_proofs) > _REMEMBERED:
             _proofs.popitem(last=False)
     return _proofs[key]
+
+
+def key_of(mod: Any, extents: Mapping[str, int] | None, seconds: float) -> tuple[Any, ...]:
+    """Return what a proof is known by: a hash of the lowered IR, and what else it is made with."""
+    text = tvm.ir.save_json(getattr(mod, "lowered", mod)).encode()
+    return hashlib.blake2b(text).hexdigest(), tuple(sorted((extents or {}).items())), seconds
 
 
 def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:

@@ -20,8 +20,8 @@ from ..emulator.engine.scheduler import ORDERS
 from ..emulator.units.cp_async import TIMINGS
 from ..errors import WorkloadError
 from ..kernel.compiled import Kernel
+from ..proof.kept import proof_of
 from ..proof.proof import Proof
-from ..proof.prove import prove as proved
 from ..values.elements import element
 from .accessed import Block
 from .accuracy import as_stored, poisoned, workload_bounds
@@ -200,7 +200,7 @@ def verify(
         chosen.said,
         chosen.between,
         {names[at]: blocks for at, blocks in (chosen.blocks or {}).items()},
-        proved(subject.lowered, extents=extents) if prove else None,
+        proof_of(subject.lowered, extents=extents) if prove else None,
     )
 
 
