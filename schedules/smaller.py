@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import PipelinerError
-from .loops.attention_cut import Cut, check_splits, steps_of
+from .loops.attention_alike import attention_alike, attention_tile, ctas_for
 from .loops.scaled import scaled_alike
 from .tiles import (
     AttentionTile,
@@ -116,7 +116,10 @@ def _is_alike(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> bool:
         if isinstance(tile, NaiveTile):
             return _naive_alike(small, spec, tile, needs)
         if isinstance(tile, AttentionTile):
-            return _attention_alike(small, spec, tile, needs)
+            assert isinstance(small, Attention)
+            assert isinstance(spec, Attention)
+            few = (TILES, BATCH, needs.steps)
+            return attention_alike(small, spec, tile, few, needs.ping_pong_groups)
         if isinstance(tile, RowTile):
             assert isinstance(small, ScaledGemm)
             assert isinstance(spec, ScaledGemm)
@@ -209,16 +212,14 @@ def _together(small: _Cut, whole: _Cut) -> int:
 def _persistent(small: _Cut, whole: _Cut, needs: Needs) -> int | None:
     """CTAs of a persistent grid of which some walk one round more, as in ``whole``; None: none."""
     asked = whole.tile.persistent or whole.tiles
-    for times in (2, 3, 4, 5, 6, 7, 1):
-        ctas = times * needs.cluster
-        enough = small.tiles > ctas * needs.ping_pong_groups
-        if enough and bool(small.tiles % ctas) == bool(whole.tiles % asked) and ctas <= asked:
-            return ctas
-    return None
+    return ctas_for(small.tiles, (whole.tiles, asked), needs.cluster, needs.ping_pong_groups)
 
 
 def _tile_for(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> Tile:
     """``tile`` with as many persistent CTAs as the tiles of ``small`` keep busy."""
+    if isinstance(tile, AttentionTile) and isinstance(spec, Attention):
+        assert isinstance(small, Attention)
+        return tile if small == spec else attention_tile(small, spec, tile, needs.ping_pong_groups)
     if not isinstance(tile, GemmTile) or small == spec:
         return tile
     cut, whole = _Cut.of(small, tile), _Cut.of(spec, tile)
@@ -247,26 +248,6 @@ def _naive_alike(small: Spec, spec: Spec, tile: NaiveTile, needs: Needs) -> bool
     if any(-(-few // size) < min(TILES, -(-many // size)) for few, many, size in sides):
         return False
     return small.k >= min(needs.steps, spec.k) and (small.batch or 1) >= min(BATCH, spec.batch or 1)
-
-
-def _attention_alike(small: Spec, spec: Spec, tile: AttentionTile, needs: Needs) -> bool:
-    """Tiles, steps of the longest tile, edges, and whether it is the keys that end its steps."""
-    assert isinstance(small, Attention)
-    assert isinstance(spec, Attention)
-    cuts = [Cut(one, tile) for one in (small, spec)]
-    check_splits(small, tile)
-    tiles = [cut.tiles for cut in cuts]
-    steps = [steps_of(one, tile, count - 1) for one, count in zip((small, spec), tiles)]
-    by_keys = [
-        count * tile.m > -(-one.keys // tile.n) * tile.n for one, count in zip((small, spec), tiles)
-    ]
-    edges = [(cut.rows % tile.m, cut.what.keys % tile.n) for cut in cuts]
-    empty = [(cut.empty > 0, cut.is_masked) for cut in cuts]
-    heads = [one.batch * one.heads // one.group for one in (small, spec)]
-    enough = tiles[0] >= min(TILES, tiles[1]) and steps[0] >= min(needs.steps, steps[1])
-    same = edges[0] == edges[1] and (not spec.causal or by_keys[0] == by_keys[1])
-    same = same and empty[0] == empty[1]
-    return enough and same and heads[0] >= min(BATCH, heads[1])
 
 
 def _axes(spec: Spec) -> list[_Axis]:

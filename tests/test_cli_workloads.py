@@ -171,6 +171,11 @@ def test_a_convolution_says_whether_warpgroups_multiply_it(capsys):
 def test_a_persistent_grid_is_a_matmuls(capsys):
     code, _, _ = run(capsys, "plan", "conv2d", *SMALL, "--persistent", "3", "--target", "sm_80")
     assert code == 0
+    small = ("attention", "--queries", "64", "--keys", "64", "--dim", "16", "--heads", "8")
+    asked = ("--tile", "16x16", "--persistent", "3", "--target", "sm_80", "--json")
+    code, out, _ = run(capsys, "plan", *small, *asked)
+    assert code == 0
+    assert "tile" in [loop.name for loop in KernelPlan.from_json(out).loops]
     depthwise = ("conv2d", *SMALL[:4], "--c", "8", "--k", "8", "--groups", "8")
     code, _, err = run(capsys, "plan", *depthwise, "--persistent", "3", "--target", "sm_80")
     assert code == 1

@@ -232,9 +232,8 @@ def _one_runs(loop: Any, scope: Scope) -> Stmt:
 
 def _copied_before(nest: Nest, scope: Scope) -> Stmt | None:
     """Return the copy of a tile before the loops, as a producer warp issues it; None: of others."""
-    pairs = [pair for pair in scope.plan.mbarriers if not pair.loop]
     dst = str(nest.store.buffer.name)
-    if not any(dst in pair.rings for pair in pairs):
+    if dst not in scope.plan.pairs_before:
         return None
     plan = next(copy for copy in scope.plan.copies if copy.dst == dst)
     return op_stmt(Op(plan.op), _issued(nest, plan, scope))

@@ -152,9 +152,7 @@ class Staged:
 
     def _meet(self) -> Stmt:
         """Return the barrier of the warpgroup."""
-        number = tirx.floordiv(self.threads.var, WARPGROUP) + _FIRST_BARRIER
-        sync = T.ptx.bar.sync(tirx.Cast("uint32", number), T.uint32(WARPGROUP))
-        return _told(self.plan, "barrier", tirx.Evaluate(sync))
+        return _told(self.plan, "barrier", warpgroup_barrier(self.threads.var))
 
     def _store(self, b: Expr) -> Stmt:
         """Return round ``b`` of the warpgroup's columns."""
@@ -295,6 +293,12 @@ def _leads(thread: Any) -> Expr:
 
 def _wait(in_flight: int) -> Stmt:
     return tirx.Evaluate(T.ptx["cp.async.bulk.wait_group.read"](in_flight))
+
+
+def warpgroup_barrier(thread: Var) -> Stmt:
+    """Return the barrier of the warpgroup of ``thread``."""
+    number = tirx.floordiv(thread, WARPGROUP) + _FIRST_BARRIER
+    return tirx.Evaluate(T.ptx.bar.sync(tirx.Cast("uint32", number), T.uint32(WARPGROUP)))
 
 
 def _told(plan: StorePlan, kind: Literal["store", "wait", "barrier", "fence"], stmt: Stmt) -> Stmt:

@@ -17,7 +17,7 @@ def runs_by_tile(body: Stmt, loop: Any) -> bool:
     loop over tiles would be done by each group.
     """
     tiles = _only(body)
-    return tiles is not None and not tiles.same_as(loop) and _always(tiles.body, loop)
+    return tiles is not None and not tiles.same_as(loop) and runs_once(tiles.body, loop)
 
 
 def _only(stmt: Stmt) -> Any | None:
@@ -28,13 +28,13 @@ def _only(stmt: Stmt) -> Any | None:
     return _only(inner[0]) if len(inner) == 1 else None
 
 
-def _always(stmt: Stmt, loop: Any) -> bool:
+def runs_once(stmt: Stmt, loop: Any) -> bool:
     """Whether ``stmt`` runs ``loop`` exactly once in any case."""
     if stmt.same_as(loop):
         return True
     if isinstance(stmt, tirx.For) or _is_guarded(stmt):
         return False
-    return any(_always(part, loop) for part in bodies(stmt))
+    return any(runs_once(part, loop) for part in bodies(stmt))
 
 
 def _is_guarded(stmt: Stmt) -> bool:

@@ -45,10 +45,14 @@ SHORT: Final = 4
 
 @dataclass(frozen=True)
 class Context:
-    """The loops around a statement, and whether threads disagree on a condition around it."""
+    """The loops around a statement, and whether threads disagree on a condition around it.
+
+    ``guarded``: there is a condition between the innermost loop and the statement.
+    """
 
     loops: tuple[Any, ...] = ()
     divergent: bool = False
+    guarded: bool = False
 
 
 def why_not(

@@ -70,7 +70,7 @@ class LoopFinder:
     the blockIdx axes around what is visited; ``launched``: those around the first candidate.
     ``buffers``: what is allocated; ``rings``: those of them that a candidate loop allocates.
     ``ops``: tile copies and matmuls by name. ``before``: tile copies outside of the candidates
-    that each CTA makes once.
+    that each CTA makes once, or once in each iteration of a loop around candidates.
     """
 
     func: Any
@@ -114,7 +114,9 @@ class LoopFinder:
             self.buffers += [buf for buf in stmt.block.alloc_buffers if not is_global(buf)]
         if isinstance(stmt, tirx.IfThenElse):
             divergent = context.divergent or not self.uniformity.is_uniform(stmt.condition)
-            context = Context(context.loops, divergent)
+            context = Context(context.loops, divergent, guarded=True)
+        elif isinstance(stmt, SBlockRealize) and const_int(stmt.predicate) != 1:
+            context = replace(context, guarded=True)
         inner = bodies(stmt)
         done = with_bodies(stmt, [self.visit(part, context) for part in inner]) if inner else stmt
         if tag is not None and tag.startswith("blockIdx"):
@@ -133,8 +135,8 @@ class LoopFinder:
     def _visit_loop(self, loop: Any, context: Context) -> Stmt:
         nest = as_nest(loop)
         if nest is not None and not self.threads and not _is_annotated(loop) and self.grid:
-            if not context.loops and not context.divergent:
-                self._note_before(nest)
+            if not context.divergent and not (context.loops and context.guarded):
+                self._note_before(nest, context.loops)
             return loop  # a tile's own dimensions, not iterations
         before = len(self.loops)
         inside = context
@@ -152,21 +154,33 @@ class LoopFinder:
             return with_bodies(loop, [body])
         return self._candidate(with_bodies(loop, [body]), context)
 
-    def _note_before(self, nest: Nest) -> None:
-        """Record what ``nest`` copies to a tile once in each CTA, by the name of its block."""
+    def _note_before(self, nest: Nest, loops: Sequence[Any]) -> None:
+        """Record what ``nest`` copies to a tile, by the name of its block.
+
+        It does so once in each CTA or, in ``loops``, in each iteration of the innermost one.
+        """
         copy = as_copy(nest)
         if copy is not None and copy.order and nest.name not in self.names:
             found = copy_info(self._unique(nest.name), copy, self.read, self.ranges)
-            self.before.append(self._in_order(found))
+            around = _name(loops[-1]) if loops else ""
+            self.before.append(self._in_order(replace(found, around=around)))
 
     def _holds_tiles(self, body: Stmt) -> bool:
-        """Whether a loop of a tile function copies or multiplies tiles, so that it is mapped."""
+        """Whether a loop of a tile function copies or multiplies tiles, so that it is mapped.
+
+        Of nested ones the innermost is.
+        """
         if self.threads or not self.grid:
             return False
         inner = distribute_condition(body)
         parts = statements(inner.block.body if isinstance(inner, SBlockRealize) else inner)
         nests = [as_nest(part) for part in parts]
-        return any(nest is not None and _is_tile_work(nest) for nest in nests)
+        if not any(nest is not None and _is_tile_work(nest) for nest in nests):
+            return False
+        loops = [
+            loop for part in parts for loop in collect(part, tirx.For) if as_nest(part) is None
+        ]
+        return not any(as_nest(loop) is None and self._holds_tiles(loop.body) for loop in loops)
 
     def _why_not(self, loop: Any, context: Context) -> Reason | None:
         if not self.grid and not self.threads:

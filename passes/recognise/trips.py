@@ -2,12 +2,13 @@
 
     for step in range(min((x * 128 + 255) // 128, 32))     blockIdx.x in 0 .. 31   =>   16.5
 
-The last steps of a causal attention are no tile's that sees few keys. Predictions take the mean;
-nothing else does.
+The same of the tiles of a persistent CTA. The last steps of a causal attention are no tile's that
+sees few keys. Predictions take the mean; nothing else does.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from tvm import sym
@@ -18,25 +19,35 @@ MOST: Final = 1 << 31
 """Bound of a variable from which on its range is taken as unknown."""
 
 SAMPLES: Final = 64
-"""Values of the variable, evenly spaced, that stand for all of them."""
+"""Values of the variables, evenly spaced, that stand for all of them."""
 
 
 def mean_trip(extent: Expr, ranges: Any) -> float | None:
-    """Return the mean of ``extent``; None if it is not a function of one variable.
+    """Return the mean of ``extent``; None if it is no function of a few variables of known ranges.
 
     ``ranges``: knows the ranges of all variables.
     """
     found = list(variables(extent))
-    if len(found) != 1 or is_buffer_var(found[0]) or has(extent, Call):
+    if not found or any(map(is_buffer_var, found)) or has(extent, Call):
         return None
-    (var,) = found
-    bound = ranges.const_int_bound(var)
-    first, last = int(bound.min_value), int(bound.max_value)
-    if last < first or max(abs(first), abs(last)) >= MOST:
-        return None
-    count = min(SAMPLES, last - first + 1)
-    at = [first + (2 * i + 1) * (last - first + 1) // (2 * count) for i in range(count)]
+    spans: list[tuple[int, int]] = []
+    for var in found:
+        bound = ranges.const_int_bound(var)
+        first, last = int(bound.min_value), int(bound.max_value)
+        if last < first or max(abs(first), abs(last)) >= MOST:
+            return None
+        spans.append((first, last - first + 1))
+    every = math.prod(count for _, count in spans)
+    count = min(SAMPLES, every)
     analyzer = sym.Analyzer()
-    trips = [const_int(analyzer.simplify(substitute(extent, {var: i32(one)}))) for one in at]
-    known = [max(0, trip) for trip in trips if trip is not None]
-    return sum(known) / count if len(known) == count else None
+    trips: list[int] = []
+    for sample in range(count):
+        at, values = (2 * sample + 1) * every // (2 * count), dict[Any, Expr]()
+        for var, (first, span) in zip(found, spans, strict=True):
+            at, own = divmod(at, span)
+            values[var] = i32(first + own)
+        trip = const_int(analyzer.simplify(substitute(extent, values)))
+        if trip is None:
+            return None
+        trips.append(max(0, trip))
+    return sum(trips) / count

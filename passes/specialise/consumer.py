@@ -34,8 +34,7 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...mechanisms.roles import by_warpgroup, reads_by_lane
 from ...mechanisms.stores import is_staged
-from ...plan import CONSUMER, PRODUCER, OpPlan
-from ...values.op import Op
+from ...plan import CONSUMER, OpPlan
 from ...values.origin import STEADY
 from ..analysis.effects import WRITE, effects
 from ..ir.kernels import bodies, with_bodies
@@ -43,14 +42,17 @@ from ..ir.nodes import (
     Buffer,
     Expr,
     Stmt,
+    Var,
     block,
     i32,
     is_global,
     op_of,
     seq,
+    variables,
 )
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, begin_always, start_from_zero, zeroes
+from .consumer_warps import loop_of_warps
 from .in_flight import WgmmaGroup, WgmmasInFlight, wgmma_wait, without_fence
 from .loads_ahead import LoadsAhead, in_pairs
 from .role_loops import (
@@ -59,7 +61,6 @@ from .role_loops import (
     awaited,
     holds,
     rolled,
-    shared_by,
     shared_outside,
 )
 from .slots import ConsumerSlots
@@ -115,9 +116,9 @@ class _Consumer:
                 return self._loop(self.kernel.loops[stmt], repeats)
             if not any(holds(stmt, loop) for loop in self.kernel.loops):
                 return stmt
-            inner = self.rest(stmt.body, True)
+            inner = seq(self.rest(stmt.body, True), *self.slots.next_tiles(stmt.loop_var))
             if self.kernel.ping_pong is not None:
-                inner = self.kernel.ping_pong.taken(stmt, inner, self._skipped())
+                inner = self.kernel.ping_pong.taken(stmt, inner, self._skipped(stmt.loop_var))
             return rolled(stmt, stmt.loop_var, inner)
         if isinstance(stmt, tirx.SeqStmt):
             kept = self._without_zeroing(list(stmt.seq))
@@ -125,11 +126,15 @@ class _Consumer:
         inner_bodies = bodies(stmt)
         return with_bodies(stmt, [self.rest(part, repeats) for part in inner_bodies])
 
-    def _skipped(self) -> Stmt:
-        """Return the advance past a tile of another group, whose steps use slots all the same."""
+    def _skipped(self, var: Var) -> Stmt:
+        """Return the advance past a tile of another group, whose steps use slots all the same.
+
+        ``var``: of the loop over tiles.
+        """
         loops = self.kernel.loops.values()
         return seq(
-            *[at.skip(loop.form.extent) for loop in loops for at in loop.positions[CONSUMER]]
+            *[one.positions[CONSUMER].advance() for one in self.kernel.tiles_of(var)],
+            *[at.skip(loop.form.extent) for loop in loops for at in loop.positions[CONSUMER]],
         )
 
     def _without_zeroing(self, parts: list[Stmt]) -> list[Stmt]:
@@ -149,7 +154,7 @@ class _Consumer:
 
     def _loop(self, loop: RoleLoop, repeats: bool) -> Stmt:
         if not by_warpgroup(self.kernel.plan.matmuls):
-            return self._loop_of_warps(loop, repeats)
+            return loop_of_warps(self.slots, loop, repeats=repeats)
         form, places = loop.form, loop.positions[CONSUMER]
         if loop.staged:
             return self._loop_in_stages(loop, repeats)
@@ -177,7 +182,7 @@ class _Consumer:
         whole = [rolled(form.node, form.var, seq(*steps))]
         if ahead.values:
             whole = in_pairs(form, steps, again, ahead)
-        body = seq(wait, *whole, *last)
+        body = seq(wait, *whole, *last, *self.slots.released_tiles(loop))
         others = [buf for buf in form.allocs if buf not in loop.rings] + ahead.registers
         return block("", body, others) if others else body
 
@@ -210,85 +215,18 @@ class _Consumer:
         steps = seq(*run(ops, (form.var + 1, form.var), STEADY), *advance)
         final = first + form.extent - 1
         drain = run(late, (final, final), "epilogue")
+        given = self.slots.released_by_step(loop)
+        used = {var for op in late for var in variables(loop.body(op.name))}
+        if used.isdisjoint(one.tile for one in self.kernel.last_read(loop)):
+            drain = [*given, *drain]  # the last step has read what was copied for the tile
+        else:
+            drain = [*drain, *given]
         body = seq(*fill, rolled(form.node, form.var, steps, form.extent - 1), *drain)
         if not form.trip:
-            body = tirx.IfThenElse(i32(0) < form.extent, body, None)
+            none = self.slots.released_by_none(loop)
+            body = tirx.IfThenElse(i32(0) < form.extent, body, none)
         others = [buf for buf in form.allocs if buf not in loop.rings]
         return block("", body, others) if others else body
-
-    def _loop_of_warps(self, loop: RoleLoop, repeats: bool) -> Stmt:
-        """Return the main loop of consumers that are warps; ``repeats``: it may be entered again.
-
-            wait full[slot]; read all    =>   wait full[slot]; read the first k-step
-            multiply                          for k in range(n - 1):
-            release the slot                      read the rest, multiply; release the slot
-                                                  wait full[next]; read the first k-step
-                                              read the rest, multiply
-
-        On the right ``staged``, as the schedule has it: the stages of the ops say what is read for
-        the iteration ahead, and their order when. A slot is released while what was read of it is
-        multiplied (``_released_behind``), the last one only if the loop is entered again.
-        """
-        form, first = loop.form, loop.form.node.min
-        ops = sorted((op for op in loop.plan.ops if op.role != PRODUCER), key=lambda op: op.order)
-        stage = min(op.stage for op in ops)
-        early = [op for op in ops if op.stage == stage]
-        late = [op for op in ops if op.stage > stage]
-        release = self._released_behind(loop, early, late)
-
-        def run(some: list[OpPlan], iterations: tuple[Expr, Expr], phase: str) -> list[Stmt]:
-            """The ops ``some`` in order, of the iterations of early and late ones."""
-            made: list[Stmt] = []
-            for op in some:
-                if op.kind == "wait":
-                    waits = [self.slots.wait(loop, op, pair) for pair in awaited(loop, op)]
-                    made += waits
-                    continue
-                self.slots.check(loop, op)
-                behind = op.stage > stage
-                made.append(
-                    self.kernel.instance(
-                        loop,
-                        op,
-                        CONSUMER,
-                        iterations[behind],
-                        behind=behind,
-                        phase=phase,
-                        again=loop.staged,
-                    )
-                )
-                if op.name == release and (repeats or phase != "epilogue"):
-                    made += self.slots.released(loop, behind=behind)
-            return made
-
-        advance = [at.advance() for at in loop.positions[CONSUMER]]
-        if not loop.staged:
-            steps = seq(*run(ops, (form.var, form.var), STEADY), *advance)
-            body = rolled(form.node, form.var, steps)
-        else:
-            fill = [*run(early, (first, first), "prologue"), *advance]
-            steps = seq(*run(ops, (form.var + 1, form.var), STEADY), *advance)
-            final = first + form.extent - 1
-            drain = run(late, (final, final), "epilogue")
-            body = seq(*fill, rolled(form.node, form.var, steps, form.extent - 1), *drain)
-            if not form.trip:
-                body = tirx.IfThenElse(i32(0) < form.extent, body, None)
-        others = [buf for buf in form.allocs if buf not in loop.rings]
-        return block("", body, others) if others else body
-
-    def _released_behind(self, loop: RoleLoop, early: list[OpPlan], late: list[OpPlan]) -> Op:
-        """Return the op behind which warps release a slot: ``early`` ones come first.
-
-        The last one that reads it, or the next multiplication behind that: the fence waits for
-        reads, which have landed by then. With one slot not so late, because the next iteration's
-        ops, which may come between the two, wait for it.
-        """
-        ops = [*early, *late]
-        last = max(at for at, op in enumerate(ops) if shared_by(loop, op))
-        if min(barriers.plan.depth for barriers in loop.barriers) > 1:
-            later = [op.name for op in ops[last + 1 :] if op.kind == "mma"]
-            return later[0] if later else ops[last].name
-        return ops[last].name
 
     def _step(self, loop: RoleLoop, flight: WgmmasInFlight, *, again: bool = False) -> list[Stmt]:
         """Return the statements of a step that starts with ``flight``, which becomes its end's.

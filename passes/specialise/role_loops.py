@@ -204,8 +204,17 @@ class SpecialisedKernel:
     before: Mapping[Op, CopiedBefore] = field(default_factory=dict)
 
     def places(self, role: str) -> list[Position]:
-        """Return the position of ``role`` in every mbarrier pair."""
-        return [at for loop in self.loops.values() for at in loop.positions[role]]
+        """Return the position of ``role`` in every mbarrier pair whose slots are filled again."""
+        channels = [one.positions[role] for one in self.before.values() if one.positions]
+        return [*channels, *(at for loop in self.loops.values() for at in loop.positions[role])]
+
+    def tiles_of(self, var: Var) -> list[CopiedBefore]:
+        """Return what is copied in each iteration of the loop of ``var``, to be released there."""
+        return [one for one in self.before.values() if var.same_as(one.around)]
+
+    def last_read(self, loop: RoleLoop) -> list[CopiedBefore]:
+        """Return the tiles of the tile loop around that ``loop`` alone reads."""
+        return [one for one in self.before.values() if loop.form.var.same_as(one.reader)]
 
     def is_by_warp(self, loop: RoleLoop, pair: int) -> bool:
         """Whether each warp of a warpgroup releases the slots of ``pair``, as the plan counts."""

@@ -16,7 +16,10 @@ from ...plan import CONSUMER, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE
-from ..ir.nodes import Stmt, i32, seq, with_origin
+from ..ir.nodes import Buffer, Expr, Stmt, Var, i32, seq, with_origin
+from ..map.staged_stores import warpgroup_barrier
+from ..sync.mbarriers import Barriers
+from .before import CopiedBefore
 from .in_flight import WgmmaGroup
 from .role_loops import RoleLoop, SpecialisedKernel, origin_at, shared_by
 
@@ -52,7 +55,6 @@ class ConsumerSlots:
         """
         barriers = loop.barriers[pair]
         by_warp = reads_by_lane(self.kernel.plan.matmuls) or self.kernel.is_by_warp(loop, pair)
-        lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
         at = loop.positions[CONSUMER][pair]
         slot, counter = at.at(behind=behind), at.register(behind=behind)
         origin = Origin(
@@ -64,18 +66,80 @@ class ConsumerSlots:
             iteration=str(loop.form.var.name),
             places=(Place(barriers.plan.empty, str(counter.name)),),
         )
-        if self.kernel.remote is None:
+        return self._arrival(barriers, slot, origin, self.kernel.remote, by_warp=by_warp)
+
+    def released_tiles(self, loop: RoleLoop) -> list[Stmt]:
+        """Release the tiles that ``loop`` alone reads, behind it: they are copied for its next run.
+
+        Threads have met in its last step, where it makes any.
+        """
+        if loop.form.trip:
+            return self.released_by_step(loop)
+        made = seq(*self.released_by_step(loop)) if self.kernel.last_read(loop) else None
+        none = self.released_by_none(loop)
+        return [] if made is None else [tirx.IfThenElse(i32(0) < loop.form.extent, made, none)]
+
+    def released_by_step(self, loop: RoleLoop) -> list[Stmt]:
+        """Release the tiles that ``loop`` alone reads, behind its last step."""
+        return [self.release_tile(one, met=True) for one in self.kernel.last_read(loop)]
+
+    def released_by_none(self, loop: RoleLoop) -> Stmt | None:
+        """Release the tiles that ``loop`` alone reads, where it makes no step."""
+        tiles = self.kernel.last_read(loop)
+        return seq(*[self.release_tile(one, met=False) for one in tiles]) if tiles else None
+
+    def next_tiles(self, var: Var) -> list[Stmt]:
+        """Return what ends an iteration of the loop of ``var``: its own tiles are done with."""
+        ended: list[Stmt] = []
+        for one in self.kernel.tiles_of(var):
+            ended += [] if one.reader is not None else [self.release_tile(one, met=False)]
+            ended.append(one.positions[CONSUMER].advance())
+        return ended
+
+    def release_tile(self, one: CopiedBefore, *, met: bool) -> Stmt:
+        """Return the arrival of each warpgroup at the empty mbarrier of a tile of the tile loop.
+
+        ``met``: its threads have met behind their waits and their last reads, in a step of the loop
+        that reads it. Otherwise they do here: a thread that still waited could find the parity gone
+        that it waits for.
+        """
+        released = Op.parse(one.barriers.plan.empty).adding("release")
+        origin = one.origin(released, "release", CONSUMER)
+        by_lane = reads_by_lane(self.kernel.plan.matmuls)
+        met = met and not (by_lane and by_warpgroup(self.kernel.plan.matmuls))
+        given = self._arrival(one.barriers, i32(0), origin, None, by_warp=by_lane, met=met)
+        if met or by_lane:
+            return given
+        meeting = one.origin(released, "barrier", CONSUMER)
+        return seq(with_origin(meeting, warpgroup_barrier(self.kernel.thread)), given)
+
+    def _arrival(
+        self,
+        barriers: Barriers,
+        slot: Expr,
+        origin: Origin,
+        remote: Buffer | None,
+        *,
+        by_warp: bool,
+        met: bool = False,
+    ) -> Stmt:
+        """Return the arrival at the empty mbarrier of ``slot``; ``remote``: in each CTA.
+
+        ``by_warp``: each warp arrives; where its lanes have not ``met``, behind a fence.
+        """
+        lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
+        if remote is None:
             given, who = barriers.release(slot), tirx.EQ(lane, i32(0))
         else:
-            given = barriers.release_to(slot, lane, self.kernel.remote)
+            given = barriers.release_to(slot, lane, remote)
             who = lane < self.kernel.plan.cluster
         release = tirx.IfThenElse(who, with_origin(origin, given), None)
-        if not by_warp:
+        if not by_warp or met:
             return release
         # What lanes have read, and not wgmma alone, the next copy overwrites.
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
-        met = tirx.Evaluate(T.cuda.warp_sync())
-        return seq(with_origin(origin, fence), with_origin(origin, met), release)
+        meeting = tirx.Evaluate(T.cuda.warp_sync())
+        return seq(with_origin(origin, fence), with_origin(origin, meeting), release)
 
     def check(self, loop: RoleLoop, op: OpPlan) -> None:
         """Raise LoweringError if ``op`` uses slots as the plan does not release them."""

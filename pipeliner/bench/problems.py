@@ -256,7 +256,8 @@ def _tile_title(tile: Tile) -> str:
         return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
     if isinstance(tile, AttentionTile):
-        return f"{tile.m}x{tile.n}{parts}{', heads grouped' if tile.grouped else ''}"
+        walked = f", {tile.persistent} CTAs" if tile.persistent else ""
+        return f"{tile.m}x{tile.n}{parts}{', heads grouped' if tile.grouped else ''}{walked}"
     return f"{tile.m}x{tile.n}x{tile.k}{parts}"
 
 

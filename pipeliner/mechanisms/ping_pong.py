@@ -89,6 +89,9 @@ def ping_pong_obstacle(
         return Reason("ping_pong.one_tile")
     if len(info.loops) > 1 or not all(loop.by_tile for loop in info.loops):
         return Reason("ping_pong.loops", loops=tuple(loop.name for loop in info.loops))
+    by_tile = next((copy for copy in info.before if copy.around), None)
+    if by_tile is not None:
+        return Reason("ping_pong.by_tile", buffer=by_tile.dst, loop=by_tile.around)
     return None
 
 

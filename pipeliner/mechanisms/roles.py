@@ -116,7 +116,7 @@ def plan_roles(
         ops=by_tma,
         reason=Reason("producer.one_thread"),
     )
-    pairs = _all_pairs(info, loops, by_tma, arrivals, matmuls)
+    pairs = _all_pairs(info, loops, by_tma, arrivals, matmuls, cluster)
     return (consumer, producer), pairs
 
 
@@ -145,7 +145,7 @@ def _of_warps(
         ops=by_tma,
         reason=Reason("producer.one_warp"),
     )
-    return (consumer, producer), _all_pairs(info, loops, by_tma, warps * cluster, matmuls)
+    return (consumer, producer), _all_pairs(info, loops, by_tma, warps * cluster, matmuls, cluster)
 
 
 def _computed(info: KernelInfo) -> tuple[str, ...]:
@@ -159,11 +159,12 @@ def _all_pairs(
     by_tma: tuple[str, ...],
     arrivals: int,
     matmuls: tuple[MatmulPlan, ...],
+    cluster: int,
 ) -> tuple[MbarrierPair, ...]:
-    """The mbarrier pairs of every pipelined loop."""
+    """The mbarrier pairs of every pipelined loop, and of what is copied before them."""
     several, by_warp, late = len(info.loops) > 1, reads_by_lane(matmuls), by_warpgroup(matmuls)
     return (
-        *(_pair_before(copy) for copy in info.before if copy.op in by_tma),
+        *(_pair_before(copy, arrivals // cluster) for copy in info.before if copy.op in by_tma),
         *(
             pair
             for found, plan in zip(info.loops, loops)
@@ -182,19 +183,23 @@ def _sharing(ping_pong: int, each: int, why: Reason | None) -> Reason:
     return Reason("consumers.cooperative")
 
 
-def _pair_before(copy: CopyInfo) -> MbarrierPair:
-    """The mbarrier of a tile that is copied once, before the loops."""
+def _pair_before(copy: CopyInfo, arrivals: int) -> MbarrierPair:
+    """The mbarriers of a tile that is copied before the loops, once or for each tile.
+
+    ``arrivals``: of the consumers of a CTA.
+    """
+    again = copy.around != BEFORE
     return MbarrierPair(
-        loop=BEFORE,
+        loop=copy.around,
         full=f"{FULL}_{copy.dst}",
-        empty="",
+        empty=f"{EMPTY}_{copy.dst}" if again else "",
         rings=(copy.dst,),
         depth=1,
         bytes=shared_bytes(copy),
         producer=PRODUCER,
         consumer=CONSUMER,
-        arrivals=0,
-        reason=ONCE,
+        arrivals=arrivals if again else 0,
+        reason=Reason("release.by_tile", loop=copy.around) if again else ONCE,
     )
 
 

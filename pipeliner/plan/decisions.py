@@ -90,6 +90,12 @@ class Decisions:
         return any(loop.pipelined for loop in self.loops)
 
     @property
+    def pairs_before(self) -> dict[str, MbarrierPair]:
+        """The mbarriers of tiles that are copied before the pipelined loops, by their names."""
+        planned = {loop.name for loop in self.loops if loop.pipelined}
+        return {pair.rings[0]: pair for pair in self.mbarriers if pair.loop not in planned}
+
+    @property
     def mapped_threads(self) -> int:
         """Threads that tiles are mapped to: those of one ping-pong group where there are roles."""
         return self.role(CONSUMER).threads // self.ping_pong_groups if self.roles else self.threads

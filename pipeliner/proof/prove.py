@@ -13,8 +13,6 @@ import tvm
 
 from ..diagnostics import Reason, Why
 from ..emulator import Hazard
-from ..plan import PLAN_ATTR, KernelPlan
-from .agreement import disagreements
 from .deciding import deciding
 from .execution import Launched
 from .loops import Family
@@ -72,7 +70,6 @@ def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:
         why = Reason("proof.extents", names=tuple(sorted(missing)))
         return Proof(tuple(_unknown(name, func, why) for name, func in kernels.items()))
     proofs: dict[str, KernelProof] = {}
-    ran: list[tuple[Any, Launched]] = []
     assumed = [Reason("proof.of_model"), Reason("proof.of_global")]
     for launch in launches(host, kernels, extents):
         name = launch.kernel
@@ -80,17 +77,13 @@ def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:
             continue
         func = kernels[name]
         first, last = ends(launch)
-        ran.append((func, subject(func, launch, first)))
-        found = [_of_kernel(ran[-1][1], seconds, OWN_SECONDS)]
+        found = [_of_kernel(subject(func, launch, first), seconds, OWN_SECONDS)]
         by_cta = cta_decides(func) or any("blockIdx" in loop.only for loop in found[0].loops)
         if by_cta and first != last:
             found.append(_of_kernel(subject(func, launch, last), seconds, OWN_SECONDS))
             assumed.append(Reason("proof.of_ctas"))
         proofs[name] = next((one for one in found if not one.ok), found[-1])
-    otherwise: tuple[Reason, ...] = ()
-    if PLAN_ATTR in host.attrs and not any(proof.data for proof in proofs.values()):
-        otherwise = disagreements(KernelPlan.from_json(str(host.attrs[PLAN_ATTR])), ran)
-    return Proof(tuple(proofs.values()), tuple(dict.fromkeys(assumed)), otherwise)
+    return Proof(tuple(proofs.values()), tuple(dict.fromkeys(assumed)))
 
 
 def _unknown(name: str, func: Any, why: Reason) -> KernelProof:
@@ -113,7 +106,7 @@ def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelPro
     narrow: Why = ""
     too_long = len(whole.families) + 1  # so many open loops take longer than there is time
     for claim in _claims(whole):
-        if claim.open_loops >= too_long or (beyond is not None and claim.admits(beyond)):
+        if claim.open_loops >= too_long:
             continue
         left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
         end = spent() + left
@@ -174,13 +167,6 @@ class _Claim:
     def open_loops(self) -> int:
         """How many loops are left open."""
         return len(self.walked[0])
-
-    def admits(self, refuted: Refuted) -> bool:
-        """Whether a wrong execution has trip counts that are claimed."""
-        return any(
-            all(any(map(trip.is_of, families)) for trip in refuted.trips)
-            for families in self.walked
-        )
 
 
 def _claims(whole: Launched) -> Iterator[_Claim]:

@@ -178,7 +178,8 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
     warps = plan.matmuls[0].warps if plan.matmuls else (1, 1)
     if isinstance(tile, AttentionTile):
         extents = (tile.m, tile.n, tile.splits)
-        return (*map(math.log2, extents), FAR * tile.grouped, *features_of(plan))
+        walks = FAR * (tile.persistent is not None)
+        return (*map(math.log2, extents), FAR * tile.grouped, walks, *features_of(plan))
     if isinstance(tile, RowTile):
         return (math.log2(tile.m), math.log2(tile.n), *features_of(plan))
     return (

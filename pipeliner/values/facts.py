@@ -40,7 +40,8 @@ class CopyInfo:
     outer dimensions taken as one, or the pixels that a convolution's outputs see, as a tiled-mode
     ``window`` or by ``im2col``. ``note``: what the schedule says of it. ``multicast``: sizes of
     clusters whose CTAs copy the same box in the same step. ``src_bytes``: of what is read of
-    ``src`` by all CTAs in all iterations, once; 0 where that is not known.
+    ``src`` by all CTAs in all iterations, once; 0 where that is not known. ``around``: of a copy
+    before the loops, the tile loop in each iteration of which it is made anew; empty: made once.
     """
 
     op: str
@@ -62,6 +63,7 @@ class CopyInfo:
     note: Why = ""
     multicast: tuple[int, ...] = ()
     src_bytes: int = 0
+    around: str = ""
 
     @property
     def elements(self) -> int:

@@ -32,7 +32,8 @@ combines what they have of each query (flash decoding):
         top = max(largest[0], largest[1], ..)
         O[d] = sum of exp(largest[s] - top) * acc[s, d] / sum of exp(largest[s] - top) * total[s]
 
-All splits take as many steps; those of the last one may lie beyond the last key. A ``grouped`` tile
+All splits take as many steps; those of the last one may lie beyond the last key. ``attention_walk``
+gives a CTA several tiles (``persistent``). A ``grouped`` tile
 has as rows the queries of all heads that share a head of K and V, and reads its keys once.
 """
 
@@ -50,6 +51,7 @@ from ...values.notes import NOTE, note_text
 from ..tiles import MAX_GRID_Z, AttentionTile
 from ..workloads import Attention
 from .attention_cut import Cut, check_splits, columns_of, note_of, steps_of
+from .attention_walk import walked
 
 LOWEST: Final = -3.0e38
 """Lower than any score, and finite, so that no difference of two of it is no number."""
@@ -65,7 +67,9 @@ def schedule_attention(attention: Attention, tile: AttentionTile) -> Any:
         if count > MAX_GRID_Z:
             raise WorkloadError("tile.batch_axes", count=count, most=MAX_GRID_Z)
     check_splits(attention, tile)
-    return s_tir.Schedule(_function(attention, tile, Cut(attention, tile)))
+    cut = Cut(attention, tile)
+    func = _function(attention, tile, cut)
+    return s_tir.Schedule(walked(func, cut) if cut.is_persistent else func)
 
 
 def _combined(have: tuple[Any, Any, Any], kind: str, scale: float, row: Any, column: Any) -> Any:

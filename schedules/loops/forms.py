@@ -15,7 +15,7 @@ from ...values.facts import (
 )
 from ..tiles import AttentionTile, RowTile, Tile, power_of_two, row_major
 from ..workloads import SCALE_BLOCK, Attention, LoopWorkload, ScaledGemm
-from .attention_cut import attention_info
+from .attention_info import attention_info
 
 
 def loop_info(what: LoopWorkload, tile: Tile) -> KernelInfo:

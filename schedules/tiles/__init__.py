@@ -104,18 +104,22 @@ class AttentionTile:
 
     ``splits``: of the keys, each with CTAs of its own; a second kernel combines what they have of a
     query (flash decoding). ``grouped``: the rows of a tile are the queries of all heads that share
-    a head of K and V. ``why``: what the plan is to say of ``splits``.
+    a head of K and V. ``persistent``: CTAs of a persistent kernel, which take all tiles one after
+    the other; None: a CTA for each tile. ``why``: what the plan is to say of ``splits``.
     """
 
     m: int
     n: int
     splits: int = 1
     grouped: bool = False
+    persistent: int | None = None
     why: Why = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """WorkloadError names a size that is no number of at least 1."""
         _check_sizes(self, "m", "n", "splits")
+        if self.persistent is not None:
+            _check_sizes(self, "persistent")
 
 
 @dataclass(frozen=True, slots=True)

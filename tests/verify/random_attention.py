@@ -73,8 +73,8 @@ def drawn(rng: random.Random) -> Trial:
         larger = (extent[2] + rng.choice([1, 64]) for extent in what.shapes()[:3])
         q, k, v = (extent * rng.choice([0, 1]) for extent in larger)
         what = replace(what, within=(q, k, v))
-    tile = AttentionTile(m, n)
-    if not what.causal:
+    tile = AttentionTile(m, n, persistent=rng.choice([None, None, 1, 2, 3]))
+    if not what.causal and tile.persistent is None:
         splits = splits_of(-(-what.keys // n), rng.choice([1, 2, 3]))
         tile = AttentionTile(m, n, splits, grouped=rng.random() < 0.5)
     return Trial(what, tile, rng.choice(TARGETS), rng.choice(OPTIONS))

@@ -77,6 +77,10 @@ SENTENCES: Final = {
     "ping_pong.accumulators": (
         "a thread of a group has {registers} accumulators, ping-pong gains from {least} on"
     ),
+    "ping_pong.by_tile": (
+        "each iteration of loop {loop} copies '{buffer}' to the same slot, which both groups would "
+        "wait for before they have the token"
+    ),
     "ping_pong.dtypes": "what ping-pong gains is measured for operands of 16 bits and fp8",
     "ping_pong.promoted": (
         "the sums of each step are promoted, and while one group waits for them and adds them none "
@@ -88,6 +92,9 @@ SENTENCES: Final = {
     "ping_pong.fp8_step": "steps have {k} of K, ping-pong with fp8 gains from {least} on",
     # mbarriers
     "release.never": "copied once",
+    "release.by_tile": (
+        "copied anew for each iteration of loop {loop}, while consumers finish the one before"
+    ),
     "release.together": (
         "its slots are released with those of the shallowest ring, which are waited for first: "
         "that they are free is known by then"

@@ -46,6 +46,10 @@ SENTENCES: Final = {
         "keys predicted {us:.1f} us instead of {whole_us:.1f} us with the best whole tile, {whole}"
     ),
     "split.combined": "combines what {splits} splits of the keys have of each query",
+    "split.persistent": (
+        "cannot split the keys of '{workload}' in {splits} and have persistent CTAs: they have all "
+        "keys of several tiles"
+    ),
     "split.causal": "cannot split or group '{workload}': its queries see different keys",
     "split.sum": "adds the {splits} partial sums of each output in a fixed order",
     "split.added": "starts each sum, to which {splits} parts are added in any order",
