@@ -115,11 +115,12 @@ def build(
     knobs, is built as the fastest candidate that ``tune`` recorded of it. ``prove``: its ``proof``
     is made at once. RecordsError: ``db`` with ``refine``, or for what is pipelined already.
     TypeError: options for that. PlanError: ``refine`` where a depth is asked for; what ``pipeline``
-    raises. LoweringError: ``prove``, and the kernel is refuted.
+    raises. LoweringError: ``prove``, and the kernel is refuted, or its plan
+    says otherwise than the code.
     """
     kernel = _built(func, target, db, asked(options) if refine else None, options)
-    if prove and kernel.proof.refuted is not None:
-        raise LoweringError("proof.wrong", said=kernel.proof.statement)
+    if prove and kernel.proof.wrong:
+        raise LoweringError("proof.wrong", said=kernel.proof.wrong)
     return kernel
 
 

@@ -200,6 +200,24 @@ class Execution:
         """Statements executed so far."""
         return len(self._cluster.log)
 
+    def observe(self, note: Callable[[str, np.ndarray[Any, Any]], None]) -> None:
+        """Let ``note`` know each op that writes shared memory, and which bytes of the arena."""
+        kernel = self.subject.kernel
+
+        def told(granules: np.ndarray[Any, Any], event: int) -> None:
+            origin = kernel.sites[self._cluster.log[event][0]].origin
+            if origin is not None and origin.op:
+                note(str(origin.op), granules.reshape(-1) * kernel.granule - kernel.arena)
+
+        for cta in self._cluster.ctas:
+            cta.shadow.told = told
+
+    def arrivals(self) -> dict[int, int]:
+        """How many arrivals each mbarrier waits for, by its byte in the arena of the first CTA."""
+        arena = self.subject.kernel.arena
+        counts = self._cluster.mbarriers.counts(self._cluster.ctas[0])
+        return {offset - arena: count for offset, count in counts.items()}
+
     # Loops
 
     def trips(

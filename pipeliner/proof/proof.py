@@ -79,15 +79,19 @@ class KernelProof:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was found of every kernel of a module, each under ``assumptions``."""
+    """What was found of every kernel of a module, each under ``assumptions``.
+
+    ``disagreements``: where the code does otherwise than the plan that it carries.
+    """
 
     kernels: tuple[KernelProof, ...]
     assumptions: tuple[Reason, ...] = ()
+    disagreements: tuple[Reason, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every kernel is proved."""
-        return all(kernel.ok for kernel in self.kernels)
+        """Whether every kernel is proved, and does what the plan says."""
+        return all(kernel.ok for kernel in self.kernels) and not self.disagreements
 
     @property
     def seconds(self) -> float:
@@ -98,6 +102,13 @@ class Proof:
     def refuted(self) -> Refuted | None:
         """An execution that is wrong, of the first kernel that has one."""
         return next((one.refuted for one in self.kernels if one.refuted is not None), None)
+
+    @property
+    def wrong(self) -> tuple[Reason, ...]:
+        """What is wrong: kernels that are refuted, and what the plan says otherwise."""
+        refuted = tuple(one.statement for one in self.kernels if one.refuted is not None)
+        otherwise = Reason("proof.otherwise", said=self.disagreements)
+        return (*refuted, otherwise) if self.disagreements else refuted
 
     @property
     def statement(self) -> tuple[Reason, ...]:

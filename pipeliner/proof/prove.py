@@ -13,6 +13,8 @@ import tvm
 
 from ..diagnostics import Reason, Why
 from ..emulator import Hazard
+from ..plan import PLAN_ATTR, KernelPlan
+from .agreement import disagreements
 from .deciding import deciding
 from .execution import Launched
 from .loops import Family
@@ -70,6 +72,7 @@ def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:
         why = Reason("proof.extents", names=tuple(sorted(missing)))
         return Proof(tuple(_unknown(name, func, why) for name, func in kernels.items()))
     proofs: dict[str, KernelProof] = {}
+    ran: list[tuple[Any, Launched]] = []
     assumed = [Reason("proof.of_model"), Reason("proof.of_global")]
     for launch in launches(host, kernels, extents):
         name = launch.kernel
@@ -77,13 +80,17 @@ def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:
             continue
         func = kernels[name]
         first, last = ends(launch)
-        found = [_of_kernel(subject(func, launch, first), seconds, OWN_SECONDS)]
+        ran.append((func, subject(func, launch, first)))
+        found = [_of_kernel(ran[-1][1], seconds, OWN_SECONDS)]
         by_cta = cta_decides(func) or any("blockIdx" in loop.only for loop in found[0].loops)
         if by_cta and first != last:
             found.append(_of_kernel(subject(func, launch, last), seconds, OWN_SECONDS))
             assumed.append(Reason("proof.of_ctas"))
         proofs[name] = next((one for one in found if not one.ok), found[-1])
-    return Proof(tuple(proofs.values()), tuple(dict.fromkeys(assumed)))
+    otherwise: tuple[Reason, ...] = ()
+    if PLAN_ATTR in host.attrs and not any(proof.data for proof in proofs.values()):
+        otherwise = disagreements(KernelPlan.from_json(str(host.attrs[PLAN_ATTR])), ran)
+    return Proof(tuple(proofs.values()), tuple(dict.fromkeys(assumed)), otherwise)
 
 
 def _unknown(name: str, func: Any, why: Reason) -> KernelProof:
@@ -106,7 +113,7 @@ def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelPro
     narrow: Why = ""
     too_long = len(whole.families) + 1  # so many open loops take longer than there is time
     for claim in _claims(whole):
-        if claim.open_loops >= too_long:
+        if claim.open_loops >= too_long or (beyond is not None and claim.admits(beyond)):
             continue
         left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
         end = spent() + left
@@ -167,6 +174,13 @@ class _Claim:
     def open_loops(self) -> int:
         """How many loops are left open."""
         return len(self.walked[0])
+
+    def admits(self, refuted: Refuted) -> bool:
+        """Whether a wrong execution has trip counts that are claimed."""
+        return any(
+            all(any(map(trip.is_of, families)) for trip in refuted.trips)
+            for families in self.walked
+        )
 
 
 def _claims(whole: Launched) -> Iterator[_Claim]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..diagnostics import Reason
 from ..emulator import Hazard
 from .execution import Abandoned, Execution, Head, Launched
+from .loops import Family
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,11 @@ class Trip:
     around: tuple[int, ...]
     count: int
     closed: bool
+
+    def is_of(self, family: Family) -> bool:
+        """Whether a loop of a family may make so many iterations."""
+        enough = self.count >= family.least or not self.closed
+        return self.loop == family.name and enough and family.fixed in (None, self.count)
 
     @property
     def said(self) -> Reason:

@@ -64,8 +64,8 @@ class Verdict:
 
         This speaks of the CTAs that ran; whether it holds for others too says ``between``.
         """
-        refuted = self.proof is not None and self.proof.refuted is not None
-        return all(run.ok for run in self.runs) and not refuted
+        wrong = self.proof is not None and bool(self.proof.wrong)
+        return all(run.ok for run in self.runs) and not wrong
 
     @property
     def speaks_of_all(self) -> bool:

@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         print_verdict(verdict)
         if proof is not None:
             print_proof(proof)
-    if proof is not None and proof.refuted is not None:
+    if proof is not None and proof.wrong:
         return 1
     if verdict.ok:
         return 0
@@ -181,6 +181,8 @@ def print_proof(proof: Proof) -> None:
         if kernel.beyond is not None:
             print(f"  of other trip counts it is wrong {kernel.beyond.said}")
         print(f"  {kernel.steps} steps, {kernel.seconds:.1f} s")
+    for otherwise in proof.disagreements:
+        print(f"  {otherwise}")
     for assumption in proof.assumptions:
         print(f"  assumed: {assumption}")
 
@@ -191,6 +193,7 @@ def proof_as_json(proof: Proof) -> dict[str, Any]:
         "ok": proof.ok,
         "seconds": round(proof.seconds, 3),
         "assumptions": list(map(str, proof.assumptions)),
+        "disagreements": list(map(str, proof.disagreements)),
         "kernels": [
             {
                 "kernel": kernel.kernel,

@@ -37,6 +37,26 @@ SENTENCES: Final = {
         "'{buffer}', which {call} writes, decides a condition, an address or a wait"
     ),
     "proof.call_decides": "the result of {call} decides a condition, an address or a wait",
+    # Where the plan says otherwise
+    "proof.otherwise": "the code does otherwise than its plan: {said:list}",
+    "proof.plan_threads": "the plan says {planned:count thread} a CTA, the code has {found:list}",
+    "proof.plan_cluster": (
+        "the plan says clusters of {planned:count CTA}, the code has {found:list}"
+    ),
+    "proof.plan_bytes": (
+        "the plan says {planned:count byte} of shared memory, the code takes {found}"
+    ),
+    "proof.plan_slots": (
+        "the plan says {planned:count slot} of {buffer}, the code fills slots {found:list}"
+    ),
+    "proof.plan_arrivals": (
+        "the plan says {planned:count arrival} at {mbarrier}, the code waits for {found:list}"
+    ),
+    "proof.plan_barriers": "the plan says {planned:count barrier}, the code has {found}",
+    "proof.plan_waits": (
+        "the plan says that waits leave {planned:list} groups in flight, the code leaves "
+        "{found:list}"
+    ),
     # What is assumed
     "proof.of_global": "races in global memory and its bounds are judged by verify, not here",
     "proof.of_model": "the machine is as the emulator has it",

@@ -62,6 +62,8 @@ class Shadow:
         self.guarded: Array | None = None  # granules that hold a live mbarrier
         # Whether threads that write one granule in one statement race whatever they write.
         self.strict = False
+        # What is told which granules an event begins to write.
+        self.told: Callable[[Array, int], None] | None = None
 
     # Threads
 
@@ -105,6 +107,8 @@ class Shadow:
                 self.clash(who[several], granules[several], now)
 
     def _record(self, who: Array | int, granules: Array, wrote: int, site: int) -> None:
+        if self.told is not None:
+            self.told(granules, site)
         self.writer[granules] = who
         self.wrote[granules] = wrote
         self.site[granules] = site

@@ -54,9 +54,10 @@ class Snapshot:
     def judge(self, agents: Any, events: Any) -> None:
         """Add events of accesses, which are compared with what clocks have for their agents."""
         many = np.asarray(events, np.int64)
-        by = np.asarray(agents, np.int64)
-        if by.shape != many.shape:
-            by, many = np.broadcast_arrays(by, many)
+        if isinstance(agents, int):
+            by = np.full(many.shape, agents)
+        else:
+            by, many = np.broadcast_arrays(np.asarray(agents, np.int64), many)
         self._parts.append(f"judged {many.size} ".encode())
         self._agents.append(by.reshape(-1))
         self._events.append(many.reshape(-1))

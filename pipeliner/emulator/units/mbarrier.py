@@ -149,6 +149,10 @@ class Mbarriers:
         for barrier in self._live.values():
             barrier.visible |= bool((tids == barrier.thread).any())
 
+    def counts(self, cta: CtaState) -> dict[int, int]:
+        """How many arrivals each mbarrier of a CTA waits for, by its byte offset."""
+        return {at: one.count for (rank, at), one in self._live.items() if rank == cta.rank}
+
     # Use
 
     def use(

@@ -289,6 +289,7 @@ class MatrixUnits:
     def note_issues(self, tids: Array, event: int, into: Snapshot) -> None:
         """Add the first operation that the warp of each of ``tids`` has issued since ``event``."""
         cta = self._cluster.cta_of(int(tids[0]))
+        issued: dict[int, list[int]] = {}
         for warp in sorted({tid // WARP for tid in tids.tolist()}):
             tid = warp * WARP
             first = tid - cta.local(tid) % WARPGROUP
@@ -298,7 +299,9 @@ class MatrixUnits:
             events = unit.events[(tid - first) // WARP]
             at = bisect_right(events, event)
             into.plain(at < len(events))
-            into.judge(unit.engine, np.array(events[at : at + 1], np.int64))
+            issued.setdefault(unit.engine, []).extend(events[at : at + 1])
+        for engine, found in issued.items():
+            into.judge(engine, np.array(found, np.int64))
 
     def snapshot(self, into: Snapshot) -> None:
         """Add what is in flight, counted from what each warp has waited for."""
