@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
+from tvm.ir import Range
 
 from ..ir.kernels import bodies, thread_tag
 from ..ir.nodes import Buffer, Stmt, is_buffer_var, is_global
@@ -58,7 +59,7 @@ def ordered(kernel: Stmt) -> dict[Buffer, list[Any]]:
             touching[buf].append((leaf, buf in writes))
     # Of a call that may touch any memory nothing is known.
     return {
-        buf: [leaf.mark for leaf, _ in found] if anywhere else _behind_others(found)
+        buf: [leaf.mark for leaf, _ in found] if anywhere else _behind_others(buf, found)
         for buf, found in touching.items()
         if is_global(buf)
     }
@@ -70,17 +71,19 @@ def _memory(named: Memories, buf: Buffer) -> Buffer:
     return root if is_buffer_var(root) else buf
 
 
-def _behind_others(found: list[tuple[Leaf, bool]]) -> list[Any]:
+def _behind_others(buf: Buffer, found: list[tuple[Leaf, bool]]) -> list[Any]:
     """Return the marks of statements that may run after one that conflicts with them.
 
-    ``found``: statements that touch the buffer, each with whether it writes.
+    ``found``: statements that touch ``buf``, each with whether it writes.
     """
     return [
         leaf.mark
         for n, (leaf, writes) in enumerate(found)
         if (writes and _meets_itself(leaf))
         or any(
-            (writes or other_writes) and leaf.follows(other, later=m < n)
+            (writes or other_writes)
+            and leaf.follows(other, later=m < n)
+            and not _apart(buf, leaf, other)
             for m, (other, other_writes) in enumerate(found)
             if m != n
         )
@@ -110,9 +113,31 @@ def _meets_itself(leaf: Leaf) -> bool:
     return bool(leaf.loops) and (leaf.nest is None or _reads_elsewhere(leaf.nest))
 
 
+def _apart(buf: Buffer, a: Leaf, b: Leaf) -> bool:
+    """Whether two statements, neither in a loop, store into ``buf`` alone and nowhere the same.
+
+    They do if in some dimension all indices of one lie below all of the other.
+    """
+    if a.loops or b.loops or a.nest is None or b.nest is None:
+        return False
+    nests = (a.nest, b.nest)
+    if any(load.source.same_as(buf) for nest in nests for load in _loads(nest)):
+        return False
+    if not all(nest.store.buffer.same_as(buf) for nest in nests):
+        return False  # a view, whose indices count otherwise
+    prover = sym.Analyzer()
+    for var, extent in (item for nest in nests for item in nest.extent_of.items()):
+        prover.bind(var, Range(0, extent))
+    gaps = [prover.simplify(x - y) for x, y in zip(a.nest.store.indices, b.nest.store.indices)]
+    return any(prover.can_prove(gap > 0) or prover.can_prove(gap < 0) for gap in gaps)
+
+
+def _loads(nest: Nest) -> list[Any]:
+    return [*nest.loads(), *nest.deciding_loads()]
+
+
 def _reads_elsewhere(nest: Nest) -> bool:
     """Whether ``nest`` reads the buffer that it stores into, at another place than it stores."""
-    own = [load for load in (*nest.loads(), *nest.deciding_loads())
-           if load.source.same_as(nest.store.buffer)]  # fmt: skip
+    own = [load for load in _loads(nest) if load.source.same_as(nest.store.buffer)]
     here = list(nest.store.indices)
     return any(not tvm_ffi.structural_equal(list(load.indices), here) for load in own)
