@@ -102,8 +102,8 @@ FEWEST_KEYS: Final = 16
 SCALED_ROWS: Final = (64, 128, 192)
 """Rows of a tile of a block-scaled GEMM to compare: one to three warpgroups of 64."""
 
-SCALED_COLUMNS: Final = (32, 64, SCALE_BLOCK)
-"""Columns of one to compare: 128 are 64 registers a thread of sums and 64 of those of a step."""
+SCALED_COLUMNS: Final = (32, 64, SCALE_BLOCK, 2 * SCALE_BLOCK)
+"""Columns of one to compare: 128 are 64 registers a thread of sums and 64 of those of a product."""
 
 GROUPS: Final = (1, 4, 8, 16, 32)
 SPLITS: Final = (1, 2, 3, 4, 6, 8)

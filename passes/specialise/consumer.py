@@ -256,9 +256,12 @@ class _Consumer:
         apart = all(op.operand == "shared" and not op.promoted for op in self.kernel.plan.matmuls)
         issued = False  # whether the statement before is wgmma, and no thread touches registers
         reading = dict(loop.lanes)  # the slots that a statement has yet to read
+        there: set[int] = set()  # the pairs whose slots of this step have been waited for
         for op in ops:
             if op.kind == "wait":
-                steps += [self.slots.wait(loop, op, pair) for pair in awaited(loop, op)]
+                pairs = [pair for pair in awaited(loop, op) if pair not in there]
+                steps += [self.slots.wait(loop, op, pair) for pair in pairs]
+                there |= set(pairs)
                 continue
             if op.kind == "mma":
                 flight.groups.append(loop.group(op))

@@ -16,6 +16,7 @@ from ...values.facts import (
 from ..tiles import AttentionTile, RowTile, Tile, power_of_two, row_major
 from ..workloads import SCALE_BLOCK, Attention, LoopWorkload, ScaledGemm
 from .attention_info import attention_info
+from .scaled import products_of
 
 
 def loop_info(what: LoopWorkload, tile: Tile) -> KernelInfo:
@@ -32,57 +33,61 @@ def loop_info(what: LoopWorkload, tile: Tile) -> KernelInfo:
 
 def scaled_info(what: ScaledGemm, tile: RowTile) -> KernelInfo:
     """``loop_info`` of a block-scaled GEMM."""
-    m, n, k = tile.m, tile.n, SCALE_BLOCK
+    m, k, products = tile.m, SCALE_BLOCK, products_of(tile)
+    n = tile.n // products
     size, wide = element_bytes(what.storage), element_bytes(what.accumulator)
     of_a, of_b, *_ = what.shapes()
-    a, b = (
-        CopyInfo(
-            op=f"{name}_shared",
+
+    def load(name: str, to: str, rows: int, cut: int, shape: tuple[int, ...]) -> CopyInfo:
+        return CopyInfo(
+            op=to,
             src=name,
-            dst=f"{name}_shared",
+            dst=to,
             dst_scope="shared",
             dtype=what.storage,
             shape=(rows, k),
             src_dims=(0, 1),
             src_strides=row_major(shape),
             aligned=power_of_two(math.gcd(what.k, k)),
-            masked=bool(shape[0] % rows or what.k % k),
+            masked=bool(shape[0] % cut or what.k % k),
             bound=False,
             src_bytes=math.prod(shape) * size,
         )
-        for name, rows, shape in (("A", m, of_a), ("B", n, of_b))
-    )
-    part = MatmulInfo(
-        op="part",
-        acc="part",
-        a=a.dst,
-        b=b.dst,
-        m=m,
-        n=n,
-        k=k,
-        a_dtype=what.storage,
-        b_dtype=what.storage,
-        acc_dtype=what.accumulator,
-        a_k_major=True,
-        b_k_major=True,
-        k_last=what.k - (what.blocks - 1) * k,
-    )
+
+    behind = ["", *(f"_{number}" for number in range(1, products))]
+    a = load("A", "A_shared", m, m, of_a)
+    b = [load("B", f"B_shared{mark}", n, tile.n, of_b) for mark in behind]
     scales = m + (1 if n <= k else m * n)
-    ops = (
-        a,
-        b,
-        StatementInfo(op="part_init", kind="compute", bound=False, loads=False),
-        part,
-        StatementInfo(
-            op="acc",
+
+    def product(mark: str, b: CopyInfo) -> tuple[StatementInfo | MatmulInfo, ...]:
+        part = MatmulInfo(
+            op=f"part{mark}",
+            acc="part",
+            a=a.dst,
+            b=b.dst,
+            m=m,
+            n=n,
+            k=k,
+            a_dtype=what.storage,
+            b_dtype=what.storage,
+            acc_dtype=what.accumulator,
+            a_k_major=True,
+            b_k_major=True,
+            k_last=what.k - (what.blocks - 1) * k,
+        )
+        acc = StatementInfo(
+            op=f"acc{mark}",
             kind="compute",
             flops=3 * m * n,
             global_bytes=scales * wide,
             bound=False,
             loads=True,
-        ),
-    )
-    tiles = -(-what.m // m) * -(-what.n // n)
+        )
+        init = StatementInfo(op=f"part_init{mark}", kind="compute", bound=False, loads=False)
+        return init, part, acc
+
+    ops = (a, *b, *(op for mark, one in zip(behind, b) for op in product(mark, one)))
+    tiles = -(-what.m // m) * -(-what.n // tile.n)
     return KernelInfo(
         name=what.name,
         grid=(tiles,),
@@ -95,10 +100,10 @@ def scaled_info(what: ScaledGemm, tile: RowTile) -> KernelInfo:
                 ops=ops,
                 rings=(
                     (a.dst, "shared", m * k * size),
-                    (b.dst, "shared", n * k * size),
+                    *((one.dst, "shared", n * k * size) for one in b),
                     ("part", "local", m * n * wide),
                 ),
             ),
         ),
-        accumulators=(("acc", "local", m * n * wide),),
+        accumulators=tuple((f"acc{mark}", "local", m * n * wide) for mark in behind),
     )

@@ -9,7 +9,9 @@
         acc += part * (SA of the row * SB of the tile)
       C[tile] = acc                            # guarded at ragged edges
 
-Nothing is bound to threads. A tile lies in one row of SB, or covers some whole ones.
+Nothing is bound to threads. A tile lies in one row of SB, or covers some whole ones. One of an even
+number of them takes two products a step, each of half of the columns, whose ``part`` is one tile of
+registers: accumulators of 128 x 256 and sums of as many do not fit two warpgroups.
 """
 
 from __future__ import annotations
@@ -33,6 +35,11 @@ def schedule_scaled(what: ScaledGemm, tile: RowTile) -> Any:
     if SCALE_BLOCK % tile.n and tile.n % SCALE_BLOCK:
         raise WorkloadError("scaled.columns", columns=tile.n, block=SCALE_BLOCK)
     return s_tir.Schedule(_function(what, tile))
+
+
+def products_of(tile: RowTile) -> int:
+    """How many products a step takes, each of as many columns: two of an even number of blocks."""
+    return 1 if tile.n % (2 * SCALE_BLOCK) else 2
 
 
 def place_of(at: Any, tiles: tuple[int, int], group: int) -> tuple[Any, Any]:
@@ -66,6 +73,8 @@ def _tiles_of(what: ScaledGemm, tile: RowTile) -> tuple[int, int]:
 
 def _function(what: ScaledGemm, tile: RowTile) -> Any:
     m, n, k = tile.m, tile.n, SCALE_BLOCK
+    parts = products_of(tile)
+    w = n // parts
     of_a, of_b, rows_of, blocks_of, of_c = what.shapes()
     kind, out = what.storage, what.out
     tiles = _tiles_of(what, tile)
@@ -75,8 +84,8 @@ def _function(what: ScaledGemm, tile: RowTile) -> Any:
     def row(c: Any) -> Any:
         return place_of(c, tiles, tile.raster_group)[0] * m
 
-    def column(c: Any) -> Any:
-        return place_of(c, tiles, tile.raster_group)[1] * n
+    def column(c: Any, h: int) -> Any:
+        return place_of(c, tiles, tile.raster_group)[1] * n + h * w
 
     def within(*bounds: tuple[Any, int, int]) -> list[Any]:
         """The conditions under which indices lie inside; those that tiles divide always do."""
@@ -91,15 +100,58 @@ def _function(what: ScaledGemm, tile: RowTile) -> Any:
         conditions = within((index, extent, rest), (depth, what.k, ragged[2]))
         return inside(x[index, depth], conditions, kind)
 
-    def scale(SA: Any, SB: Any, c: Any, s: Any, i: Any, j: Any) -> Any:
-        """What the sums of block ``s`` of K are multiplied by."""
+    def scale(SA: Any, SB: Any, c: Any, s: Any, h: int, i: Any, j: Any) -> Any:
+        """What the sums of block ``s`` of K and product ``h`` are multiplied by."""
         at = row(c) + i
         of_row = inside(SA[s, at], within((at, what.m, ragged[0])), "float32")
         if n <= k:
-            return of_row * SB[column(c) // k, s]
+            return of_row * SB[column(c, h) // k, s]
         last = blocks_of[0] - 1
-        block = column(c) // k + j // k
+        block = column(c, h) // k + j // k
         return of_row * SB[tirx.min(block, last) if ragged[1] else block, s]
+
+    @T.inline
+    def load(B_shared: Any, B: Any, c: Any, s: Any, h: int) -> None:
+        for j, d in T.grid(w, k):
+            with T.sblock("B_shared"):
+                B_shared[j, d] = element(B, column(c, h) + j, s * k + d, what.n, ragged[1])
+
+    @T.inline
+    def clear(acc: Any) -> None:
+        for i, j in T.grid(m, w):
+            with T.sblock("acc_init"):
+                acc[i, j] = T.float32(0)
+
+    @T.inline
+    def multiply(
+        A_shared: Any, B_shared: Any, part: Any, acc: Any, SA: Any, SB: Any, c: Any, s: Any, h: int
+    ) -> None:
+        for i, j in T.grid(m, w):
+            with T.sblock("part_init"):
+                part[i, j] = T.float32(0)
+        for i, j, d in T.grid(m, w, k):
+            with T.sblock("part"):
+                part[i, j] = part[i, j] + T.Cast("float32", A_shared[i, d]) * T.Cast(
+                    "float32", B_shared[j, d]
+                )
+        for i, j in T.grid(m, w):
+            with T.sblock("acc"):
+                acc[i, j] = acc[i, j] + part[i, j] * scale(SA, SB, c, s, h, i, j)
+
+    @T.inline
+    def store(C: Any, acc: Any, c: Any, h: int) -> None:
+        for i, j in T.grid(m, w):
+            with T.sblock("C"):
+                if partial:
+                    T.where(
+                        all_of(
+                            within(
+                                (row(c) + i, what.m, ragged[0]),
+                                (column(c, h) + j, what.n, ragged[1]),
+                            )
+                        )
+                    )
+                C[row(c) + i, column(c, h) + j] = T.Cast(out, acc[i, j])
 
     @T.prim_func(s_tir=True)
     def scaled_gemm(a: T.handle, b: T.handle, sa: T.handle, sb: T.handle, o: T.handle) -> None:
@@ -113,49 +165,34 @@ def _function(what: ScaledGemm, tile: RowTile) -> Any:
             with T.sblock("cta"):
                 T.reads()
                 T.writes()
-                acc = T.sblock_alloc_buffer((m, n), "float32", scope="local")
-                for i, j in T.grid(m, n):
-                    with T.sblock("acc_init"):
-                        acc[i, j] = T.float32(0)
+                acc = T.sblock_alloc_buffer((m, w), "float32", scope="local")
+                if parts > 1:
+                    acc_1 = T.sblock_alloc_buffer((m, w), "float32", scope="local")
+                clear(acc)
+                if parts > 1:
+                    clear(acc_1)
                 for s in range(what.blocks):
                     with T.sblock("step"):
                         T.reads()
                         T.writes()
                         A_shared = T.sblock_alloc_buffer((m, k), kind, scope="shared")
-                        B_shared = T.sblock_alloc_buffer((n, k), kind, scope="shared")
-                        part = T.sblock_alloc_buffer((m, n), "float32", scope="local")
+                        B_shared = T.sblock_alloc_buffer((w, k), kind, scope="shared")
+                        if parts > 1:
+                            B_shared_1 = T.sblock_alloc_buffer((w, k), kind, scope="shared")
+                        part = T.sblock_alloc_buffer((m, w), "float32", scope="local")
                         for i, d in T.grid(m, k):
                             with T.sblock("A_shared"):
                                 A_shared[i, d] = element(
                                     A, row(c) + i, s * k + d, what.m, ragged[0]
                                 )
-                        for j, d in T.grid(n, k):
-                            with T.sblock("B_shared"):
-                                B_shared[j, d] = element(
-                                    B, column(c) + j, s * k + d, what.n, ragged[1]
-                                )
-                        for i, j in T.grid(m, n):
-                            with T.sblock("part_init"):
-                                part[i, j] = T.float32(0)
-                        for i, j, d in T.grid(m, n, k):
-                            with T.sblock("part"):
-                                part[i, j] = part[i, j] + T.Cast(
-                                    "float32", A_shared[i, d]
-                                ) * T.Cast("float32", B_shared[j, d])
-                        for i, j in T.grid(m, n):
-                            with T.sblock("acc"):
-                                acc[i, j] = acc[i, j] + part[i, j] * scale(SA, SB, c, s, i, j)
-                for i, j in T.grid(m, n):
-                    with T.sblock("C"):
-                        if partial:
-                            T.where(
-                                all_of(
-                                    within(
-                                        (row(c) + i, what.m, ragged[0]),
-                                        (column(c) + j, what.n, ragged[1]),
-                                    )
-                                )
-                            )
-                        C[row(c) + i, column(c) + j] = T.Cast(out, acc[i, j])
+                        load(B_shared, B, c, s, 0)
+                        if parts > 1:
+                            load(B_shared_1, B, c, s, 1)
+                        multiply(A_shared, B_shared, part, acc, SA, SB, c, s, 0)
+                        if parts > 1:
+                            multiply(A_shared, B_shared_1, part, acc_1, SA, SB, c, s, 1)
+                store(C, acc, c, 0)
+                if parts > 1:
+                    store(C, acc_1, c, 1)
 
     return scaled_gemm
