@@ -87,6 +87,8 @@ def schedule_loop(
             why = Reason("schedule.none_in_flight", why=err.reason)
             again = dataclasses.replace(plan, reasons=(*plan.reasons, why))
             return schedule_loop(graph, again, machine)
+        if err.reason.code == "schedule.left_in_flight":
+            raise  # matmuls that wait for one another at the end of several stages
         raise InternalError(f"modulo schedule is illegal: {err}") from err
     _check_requests(graph, result, plan)
     if result.stages == 1 and not any(node["is_async"] for _, node in graph.nodes(data=True)):

@@ -8,6 +8,7 @@ import pytest
 
 import pipeliner
 from pipeliner.mutation import mutate
+from pipeliner.passes.analysis.cta_order import ordered
 from pipeliner.schedules import RowTile, ScaledGemm, schedule_scaled
 from pipeliner.verification.verdict import verify_workload
 
@@ -18,6 +19,7 @@ UP = ScaledGemm(4096, 7168, 16384)
 CASES = {
     "even": (ScaledGemm(128, 256, 640), RowTile(128, 128)),
     "ragged": (ScaledGemm(100, 72, 400), RowTile(64, 64)),
+    "two-products": (ScaledGemm(70, 260, 640), RowTile(64, 256)),
     "e5m2": (ScaledGemm(64, 64, 256, dtype="e5m2", out="float32"), RowTile(64, 32)),
 }
 
@@ -54,6 +56,34 @@ def test_a_step_scales_each_sum_once() -> None:
         if load and any(f", {load[1]}" in line for line in loop[at + 1 : first])
     ]
     assert not waited, "a copy of what was just loaded would wait for it"
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_two_products_share_the_sums_of_a_step() -> None:
+    """Two accumulators of 64 registers and one part: no spills, and no wgmma waits for another."""
+    used = pipeliner.build(schedule_scaled(UP, RowTile(128, 256)), "h200").resources
+    assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
+    assert used.registers <= 168
+
+
+def test_a_step_waits_once_for_a_slot() -> None:
+    """B's second tile shares the mbarrier of A, for which the first product has waited."""
+    kernel = pipeliner.build(schedule_scaled(UP, RowTile(128, 256)), "h200")
+    pairs = {pair.full: pair.rings for pair in kernel.plan.mbarriers}
+    assert sorted(len(rings) for rings in pairs.values()) == [1, 2]
+    loop = kernel.cuda[kernel.cuda.index("for (int s_2") :]
+    waits = loop[: loop.index("setmaxnreg")].count("mbarrier_wait")
+    assert waits == 2 * len(pairs), "two steps"
+
+
+def test_tiles_of_one_tensor_that_lie_apart_are_stored_without_order() -> None:
+    """Two stores into C, of other columns each, need no barrier, which no role could have."""
+    what, tile = CASES["two-products"]
+    kernel = pipeliner.build(schedule_scaled(what, tile), "h200", mechanism="tma")
+    assert kernel.plan.roles
+    found = ordered(schedule_scaled(what, tile).mod["main"].body)
+    assert {str(buf.name): marks for buf, marks in found.items()}["C"] == []
 
 
 @pytest.mark.deep("tests/passes/test_several_matmuls.py")
