@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Final, TypeAlias, overload
 
 from ..choice.bound import least_us
+from ..cost.steps import OVERLAP_DEPTH
 from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
@@ -151,6 +152,11 @@ class ComparedTile:
         return self.tiles * self.tile.m * self.tile.n
 
     @property
+    def doubt(self) -> float:
+        """Relative difference in time below which another is as fast: larger with two slots."""
+        return SAME_WAVE if 0 < self.depth < OVERLAP_DEPTH else SAME_TIME
+
+    @property
     def ctas(self) -> int:
         """CTAs, where each has one tile or a part of one."""
         return self.tiles * self.tile.splits
@@ -162,10 +168,7 @@ class ComparedTile:
 
 @dataclass(frozen=True)
 class ComparedTiles:
-    """The tiles of one workload with their times: whole ones, and those with split-K.
-
-    One is taken of this list, and whoever shows, tunes or explains tiles reads it.
-    """
+    """The tiles of one workload with their times: whole ones, and those with split-K."""
 
     machine: Machine
     whole: tuple[ComparedTile, ...]
@@ -188,10 +191,7 @@ class ComparedTiles:
         return replace(split, tile=replace(split.tile, why=_why_split(split, whole, self.machine)))
 
     def tie_break(self, chosen: GemmTile) -> Reason | None:
-        """Why ``chosen`` is taken though another is faster; None: it is the fastest, or not taken.
-
-        Rasterisation makes no difference here.
-        """
+        """Why ``chosen`` is taken though another is faster; None: it is fastest, or not taken."""
         if replace(self.best.tile, raster_group=chosen.raster_group) != chosen:
             return None
         alike = self.parts if chosen.splits > 1 and self.parts else self.whole
@@ -203,7 +203,7 @@ class ComparedTiles:
         other = (fastest.tile.m, fastest.tile.n, fastest.tile.k)
         if one_wave:
             return Reason("tile.same_wave", other=other, us=fastest.us, percent=SAME_WAVE)
-        return Reason("tile.same_time", other=other, us=fastest.us, percent=SAME_TIME)
+        return Reason("tile.same_time", other=other, us=fastest.us, percent=fastest.doubt)
 
 
 def compare_loops(
@@ -359,12 +359,12 @@ def _planned(compared: _Tile, machine: Machine, request: Request) -> list[Compar
 
 
 def _best(found: Sequence[ComparedTile], machine: Machine) -> ComparedTile:
-    """The fastest tile; among equally fast ones with mbarriers, the deepest with the widest box.
+    """The fastest tile; among about equally fast ones with mbarriers, the deepest, the widest box.
 
     Among tiles whose CTAs are one wave, those that waste least, keep most SMs busy and copy least
-    come first: memory bounds them all, and their predictions differ by less than 2 %. Measured on
-    an H100: 16 x 4096 x 4096 took 18.5 us in tiles of 16 x 64 and 20.2 us in 64 x 32; 256 x 256 x
-    65536 took 35.1 us in 16 splits of 64 x 128 and 47.7 us in 8 splits of 64 x 64.
+    come first: memory bounds them all, and their predictions differ by less than 2 %. On an H100
+    16 x 4096 x 4096 took 18.5 us in tiles of 16 x 64 and 20.2 us in 64 x 32; 256 x 256 x 65536 took
+    35.1 us in 16 splits of 64 x 128 and 47.7 us in 8 splits of 64 x 64.
     """
     best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
     if best.depth == 0:
@@ -376,14 +376,13 @@ def _best(found: Sequence[ComparedTile], machine: Machine) -> ComparedTile:
         thrifty = max(_thrift(one) for one in alike if one.computed <= least)
         found = [one for one in alike if one.computed <= least and _thrift(one) == thrifty]
         best = min(found, key=lambda one: one.us)
-    equal = [one for one in found if one.depth and one.us <= best.us * (1 + SAME_TIME)]
+    equal = [one for one in found if one.depth and one.us <= best.us * (1 + best.doubt)]
     return max(equal, key=lambda one: (one.depth, one.box, -one.us))
 
 
 def _thrift(one: ComparedTile) -> tuple[int, float]:
     """CTAs, and multiply-adds for each element that they copy."""
-    m, n = one.tile.m, one.tile.n
-    return one.ctas, m * n / (m + n)
+    return one.ctas, one.tile.m * one.tile.n / (one.tile.m + one.tile.n)
 
 
 def _why_split(best: ComparedTile, whole: ComparedTile, machine: Machine) -> Reason:
