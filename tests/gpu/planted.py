@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -54,6 +55,8 @@ cp.async fills what wgmma reads; stmatrix what TMA stores, for several tiles one
 Racecheck knows no proxies, so on a GPU only results can tell.
 """
 
+_NUMBERS: Final = count()
+
 DEFECTS: Final = {
     ("float16", "barrier"): {"race", "write-while-read"},
     ("float16", "wait"): {"read-before-arrival", "write-in-flight"},
@@ -98,8 +101,12 @@ def defect(name: str, kind: str, target: str) -> Mutant:
 
 def planted(name: str, kind: str, target: str) -> Kernel:
     """The kernel with its defect, to be printed, compiled and run like any other."""
-    kernel = whole(name, target)
-    broken = mutated(kernel.lowered, defect(name, kind, target))
+    return planted_with(whole(name, target), defect(name, kind, target))
+
+
+def planted_with(kernel: Kernel, mutant: Mutant) -> Kernel:
+    """A kernel with a defect, to be printed, compiled and run like any other."""
+    broken = mutated(kernel.lowered, mutant)
     bodies = {str(var.name_hint): func for var, func in broken.functions.items()}
     pipeline, finalize_host, finalize_device = tirx.get_tir_pipeline(PIPELINE)
 
@@ -110,7 +117,7 @@ def planted(name: str, kind: str, target: str) -> Kernel:
     def finalize() -> Any:
         return tvm.transform.Sequential([finalize_device(), plant])
 
-    registered = f"planted_{name}_{kind}_{target}"
+    registered = f"planted_{next(_NUMBERS)}"
     tirx.register_tir_pipeline(registered, lambda: (pipeline, finalize_host, finalize))
     return Kernel(as_module(kernel.function), kernel.target, registered)
 

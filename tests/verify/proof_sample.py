@@ -57,15 +57,15 @@ class Drawn:
     tiles: int
     seed: int
 
-    def built(self) -> Any:
-        """The kernel; PipelinerError: it is refused."""
-        target, (m, n, k), given = FORMS[self.form]
+    def built(self, target: str = "") -> Any:
+        """The kernel, for its own target unless one is given; PipelinerError: it is refused."""
+        own, (m, n, k), given = FORMS[self.form]
         options = dict(given)
         dtype = options.pop("dtype", "float16")
         rows = m * (1 if self.tiles == 1 else 2 * self.tiles)
         tile = GemmTile(m, n, k, persistent=2 if self.tiles > 1 else None)
         schedule = schedule_gemm(Gemm(rows, n, self.trips * k, dtype=dtype), tile)
-        return pipeliner.build(schedule, target, depth=self.depth, **options)
+        return pipeliner.build(schedule, target or own, depth=self.depth, **options)
 
 
 def drawn(seed: int, number: int) -> Drawn:
@@ -91,12 +91,12 @@ def check(given: Drawn) -> Counter[str]:
     counts["proved for all"] += not any(loop.only for one in found.kernels for loop in one.loops)
     arrays = arguments(subject_of(kernel).function)
     for mode in MODES:
-        assert not _hazards(lowered, arrays, mode), f"{given}: a hazard of what is proved"
+        assert not hazards_of(lowered, arrays, mode), f"{given}: a hazard of what is proved"
     planted = [mutant for mutant in mutants(lowered) if mutant.synchronises]
     for mutant in random.Random(given.seed).sample(planted, min(MUTANTS, len(planted))):
         counts["mutants"] += 1
         broken = mutated(lowered, mutant)
-        killed = next(filter(None, (_hazards(broken, arrays, mode) for mode in MODES)), ())
+        killed = next(filter(None, (hazards_of(broken, arrays, mode) for mode in MODES)), ())
         said = prove(broken)
         assert killed or said.refuted is None, f"{given}, {mutant}: refuted: {said.refuted.said}"
         assert not killed or said.refuted is not None, f"{given}, {mutant}: missed: {killed[0]}"
@@ -105,7 +105,8 @@ def check(given: Drawn) -> Counter[str]:
     return counts
 
 
-def _hazards(lowered: Any, arrays: Any, mode: tuple[str, str]) -> tuple[Any, ...]:
+def hazards_of(lowered: Any, arrays: Any, mode: tuple[str, str]) -> tuple[Any, ...]:
+    """The first hazard that the emulator meets in one mode, if any."""
     timing, order = mode
     copies = {name: np.copy(value) for name, value in arrays.items()}
     done: Emulation = emulate(lowered, copies, timing=timing, order=order, only_first=True)

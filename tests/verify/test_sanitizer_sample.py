@@ -1,0 +1,31 @@
+"""What compute-sanitizer says, read kernel by kernel."""
+
+from __future__ import annotations
+
+from .proof_sample import FORMS
+from .sanitizer_sample import forms, objections, sample
+
+SAID = """========= COMPUTE-SANITIZER
+KERNEL 0_mutant
+========= Error: Race reported between Write access at 0x1 and Read access at 0x2 [64 hazards]
+=========
+KERNEL 0_whole
+KERNEL 1_mutant
+========= Warning: Race reported between Write access at 0x1 and Write access at 0x2
+KERNEL end
+========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)
+"""
+
+
+def test_objections_belong_to_the_kernel_whose_line_is_before_them() -> None:
+    found = {"0_mutant": True, "0_whole": False, "1_mutant": True, "end": False}
+    assert objections(SAID) == found
+
+
+def test_a_run_that_stopped_has_no_end() -> None:
+    assert "end" not in objections(SAID.partition("KERNEL end")[0])
+
+
+def test_only_forms_that_racecheck_can_judge_are_drawn() -> None:
+    assert {sample(7, number).form for number in range(50)} == set(forms())
+    assert all(FORMS[form][2]["mechanism"] != "tma" for form in forms())
