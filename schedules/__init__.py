@@ -9,6 +9,7 @@ from __future__ import annotations
 from .choice import default_tile
 from .gemm import schedule_gemm
 from .loops.attention import schedule_attention
+from .loops.rows import schedule_rows
 from .loops.scaled import schedule_scaled
 from .naive import schedule_naive
 from .scheduled import schedule_conv
@@ -20,6 +21,7 @@ from .workloads import (
     ConvWeightGrad,
     GatedGemm,
     Gemm,
+    RowGemm,
     ScaledGemm,
     conv1d,
     conv2d,
@@ -38,6 +40,7 @@ __all__ = [
     "Gemm",
     "GemmTile",
     "NaiveTile",
+    "RowGemm",
     "RowTile",
     "ScaledGemm",
     "conv1d",
@@ -48,5 +51,6 @@ __all__ = [
     "schedule_conv",
     "schedule_gemm",
     "schedule_naive",
+    "schedule_rows",
     "schedule_scaled",
 ]

@@ -31,13 +31,14 @@ from .tile_space import (
 from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, LoopTile, RowTile
 from .workloads import (
     LOOPS,
+    PRODUCTS,
     Attention,
     Contraction,
     Conv,
     Convolution,
     Gemm,
     LoopWorkload,
-    ScaledGemm,
+    ProductWorkload,
     Spec,
 )
 
@@ -83,7 +84,7 @@ def default_tile(
 
 @overload
 def default_tile(
-    workload: ScaledGemm,
+    workload: ProductWorkload,
     machine: Machine,
     instruction: Instruction = ...,
     splits: int | None = ...,
@@ -117,7 +118,7 @@ def default_tile(
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
     depthwise = isinstance(workload, Conv) and workload.depthwise and workload.channels_last
-    if splits not in (None, 1) and (depthwise or isinstance(workload, ScaledGemm)):
+    if splits not in (None, 1) and (depthwise or isinstance(workload, PRODUCTS)):
         raise WorkloadError("split.no_matmul", workload=workload.name)
     if isinstance(workload, LOOPS):
         times = compare_loops(workload, machine, instruction, accumulate, splits)

@@ -8,17 +8,20 @@ from ..errors import WorkloadError
 from .depthwise import schedule_depthwise
 from .gemm import schedule_gemm
 from .loops.attention import schedule_attention
+from .loops.rows import schedule_rows
 from .loops.scaled import schedule_scaled
 from .matmul import schedule_contraction
 from .naive import schedule_naive
 from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, NaiveTile, RowTile, Tile
-from .workloads import LOOPS, Attention, Conv, Convolution, Gemm, ScaledGemm, Spec
+from .workloads import LOOPS, Attention, Conv, Convolution, Gemm, RowGemm, ScaledGemm, Spec
 
 
 def scheduled(spec: Spec, tile: Tile) -> Any:
     """The workload as ``tile`` cuts it; WorkloadError: the tile is another kind's."""
     if isinstance(spec, Attention) and isinstance(tile, AttentionTile):
         return schedule_attention(spec, tile)
+    if isinstance(spec, RowGemm) and isinstance(tile, RowTile):
+        return schedule_rows(spec, tile)
     if isinstance(spec, ScaledGemm) and isinstance(tile, RowTile):
         return schedule_scaled(spec, tile)
     if isinstance(spec, Gemm) and isinstance(tile, NaiveTile):

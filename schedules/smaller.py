@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..errors import PipelinerError
 from .loops.attention_alike import attention_alike, attention_tile, ctas_for
-from .loops.scaled import scaled_alike
+from .loops.products import ProductCut, is_alike
 from .tiles import (
     AttentionTile,
     ConvTile,
@@ -31,14 +31,14 @@ from .tiles import (
 from .total import sum_info
 from .workloads import (
     LOOPS,
-    SCALE_BLOCK,
+    PRODUCTS,
     Attention,
     Contraction,
     Conv,
     ConvInputGrad,
     ConvWeightGrad,
     Gemm,
-    ScaledGemm,
+    ProductWorkload,
     Spec,
     reduction_tiles,
     split,
@@ -121,9 +121,9 @@ def _is_alike(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> bool:
             few = (TILES, BATCH, needs.steps)
             return attention_alike(small, spec, tile, few, needs.ping_pong_groups)
         if isinstance(tile, RowTile):
-            assert isinstance(small, ScaledGemm)
-            assert isinstance(spec, ScaledGemm)
-            return scaled_alike(small, spec, tile, TILES, needs.steps, needs.cluster)
+            cut, whole = ProductCut.of(small, tile), ProductCut.of(spec, tile)
+            ctas = _persistent(cut.count, whole.count, tile, needs)
+            return ctas is not None and is_alike(cut, whole, TILES, needs.steps, needs.cluster)
         return _tiles_alike(_Cut.of(small, tile), _Cut.of(spec, tile), needs)
     except PipelinerError:  # such as an image that the kernel does not fit in
         return False
@@ -199,9 +199,7 @@ def _tiles_alike(small: _Cut, whole: _Cut, needs: Needs) -> bool:
             return False
         if small.columns % needs.cluster != whole.columns % needs.cluster:
             return False
-    if whole.tile.persistent is None or whole.tiles <= whole.tile.persistent:
-        return True
-    return _persistent(small, whole, needs) is not None
+    return _persistent(small.tiles, whole.tiles, whole.tile, needs) is not None
 
 
 def _together(small: _Cut, whole: _Cut) -> int:
@@ -209,10 +207,12 @@ def _together(small: _Cut, whole: _Cut) -> int:
     return 1 if whole.group == 1 else small.group
 
 
-def _persistent(small: _Cut, whole: _Cut, needs: Needs) -> int | None:
-    """CTAs of a persistent grid of which some walk one round more, as in ``whole``; None: none."""
-    asked = whole.tile.persistent or whole.tiles
-    return ctas_for(small.tiles, (whole.tiles, asked), needs.cluster, needs.ping_pong_groups)
+def _persistent(small: int, whole: int, tile: GemmTile | RowTile, needs: Needs) -> int | None:
+    """CTAs for ``small`` tiles of which some walk one round more, as in ``whole``; None: none."""
+    asked = tile.persistent or whole
+    if whole <= asked:
+        return asked
+    return ctas_for(small, (whole, asked), needs.cluster, needs.ping_pong_groups)
 
 
 def _tile_for(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> Tile:
@@ -220,13 +220,15 @@ def _tile_for(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> Tile:
     if isinstance(tile, AttentionTile) and isinstance(spec, Attention):
         assert isinstance(small, Attention)
         return tile if small == spec else attention_tile(small, spec, tile, needs.ping_pong_groups)
-    if not isinstance(tile, GemmTile) or small == spec:
+    if not isinstance(tile, (GemmTile, RowTile)) or small == spec:
         return tile
+    if isinstance(tile, RowTile):
+        count, every = ProductCut.of(small, tile).count, ProductCut.of(spec, tile).count
+        return replace(tile, persistent=tile.persistent and _persistent(count, every, tile, needs))
     cut, whole = _Cut.of(small, tile), _Cut.of(spec, tile)
     made = replace(tile, raster_group=_together(cut, whole)) if whole.group == 1 else tile
-    if tile.persistent is None or whole.tiles <= tile.persistent:
-        return made
-    return replace(made, persistent=_persistent(cut, whole, needs) or tile.persistent)
+    few = tile.persistent and _persistent(cut.tiles, whole.tiles, tile, needs)
+    return replace(made, persistent=few or tile.persistent)
 
 
 def _threads_alike(small: Spec, spec: Spec, tile: DepthwiseTile) -> bool:
@@ -256,8 +258,8 @@ def _axes(spec: Spec) -> list[_Axis]:
         return _gemm_axes(spec)
     if isinstance(spec, Attention):
         return _attention_axes(spec)
-    if isinstance(spec, ScaledGemm):
-        return _scaled_axes(spec)
+    if isinstance(spec, PRODUCTS):
+        return _product_axes(spec)
     if isinstance(spec, Conv):
         return _conv_axes(spec, lambda whole, forward: forward, spec)
     forward = spec.forward
@@ -309,13 +311,13 @@ def _attention_axes(attention: Attention) -> list[_Axis]:
     return [axis("batch"), heads, *tokens]
 
 
-def _scaled_axes(what: ScaledGemm) -> list[_Axis]:
-    """Blocks of K, then columns and rows."""
+def _product_axes(what: ProductWorkload) -> list[_Axis]:
+    """Steps of K, then columns and rows."""
 
     def axis(name: str, step: Callable[[Tile], int]) -> _Axis:
         return _Axis(getattr(what, name), step, lambda made, v: replace(made, **{name: v}))
 
-    return [axis("k", _always(SCALE_BLOCK)), axis("n", _side("n", 1)), axis("m", _side("m", 1))]
+    return [axis("k", _always(what.step)), axis("n", _side("n", 1)), axis("m", _side("m", 1))]
 
 
 def _both_sides(tile: Tile) -> int:

@@ -24,6 +24,7 @@ from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
 from .closed_form import copy_info, storage_bytes, typical
 from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
+from .loops.rows import row_tiles
 from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, LoopTile, RowTile, divisor
 from .workloads import (
     LOOPS,
@@ -191,7 +192,7 @@ def loop_tiles(
     """The tiles of a loop of several operations to compare; ``splits``: of attention's keys."""
     if isinstance(what, Attention):
         return attention_tiles(what, machine, splits)
-    return scaled_tiles(what)
+    return scaled_tiles(what) if isinstance(what, ScaledGemm) else row_tiles(what, machine)
 
 
 def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:

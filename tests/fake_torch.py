@@ -105,6 +105,9 @@ class Tensor:
     def square(self) -> Tensor:
         return Tensor(np.square(self.data))
 
+    def log(self) -> Tensor:
+        return Tensor(np.log(self.data))
+
     def sqrt(self) -> Tensor:
         return Tensor(np.sqrt(self.data))
 
@@ -224,6 +227,10 @@ def empty(shape: Any, dtype: Any, device: str) -> Tensor:
 
 def zeros(shape: Any, dtype: Any, device: str) -> Tensor:
     return Tensor(np.zeros(shape, dtype))
+
+
+def stack(tensors: Sequence[Tensor]) -> Tensor:
+    return Tensor(np.stack([tensor.data for tensor in tensors]))
 
 
 def from_numpy(array: Any) -> Tensor:

@@ -17,7 +17,16 @@ pytest.importorskip("shtab")
 
 ASKED = {
     "pipeliner ins": ["inspect"],
-    "pipeliner inspect ''": ["gemm", "gated", "attention", "scaled", "conv1d", "conv2d", "conv3d"],
+    "pipeliner inspect ''": [
+        "gemm",
+        "gated",
+        "attention",
+        "rows",
+        "scaled",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+    ],
     "pipeliner inspect gemm --mechanism ''": ["auto", "tma", "cp_async", "register", "direct"],
     "pipeliner plan gemm --thread": ["--thread-tile"],  # a rare one
     "pipeliner plan gemm --target h": ["h100", "h200"],

@@ -13,6 +13,7 @@ from .gated import GATED_DTYPE, gated_claims, gated_problems
 from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders
 from .results import BEST, CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON, Claim, Report, Result
 from .roofs import roofs
+from .rows import ROW_DTYPE, row_claims, row_problems
 from .scaled import SCALED_DTYPE, scaled_claims, scaled_problems
 from .timing import measure, quick
 
@@ -24,6 +25,7 @@ __all__ = [
     "OURS",
     "OURS_PLAIN",
     "PEERS",
+    "ROW_DTYPE",
     "SCALED_DTYPE",
     "STOCK_PREFIX",
     "TRITON",
@@ -50,6 +52,8 @@ __all__ = [
     "ratios",
     "require_gpu",
     "roofs",
+    "row_claims",
+    "row_problems",
     "scaled_claims",
     "scaled_problems",
     "spine",

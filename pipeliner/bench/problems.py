@@ -26,6 +26,7 @@ from ..schedules import (
     GatedGemm,
     Gemm,
     NaiveTile,
+    RowGemm,
     RowTile,
     ScaledGemm,
     default_tile,
@@ -218,6 +219,8 @@ def contenders(
     if "cublas" in peers and product:
         fast = request.accumulate != "promoted"
         found.append(_library(CUBLAS, functools.partial(cublas, fast=fast), spec))
+    if isinstance(spec, RowGemm):
+        return Problem(spec, tuple(found), label)
     if isinstance(spec, ScaledGemm):
         if "cublas" in peers:
             found.append(_library(CUBLAS, blockwise, spec))

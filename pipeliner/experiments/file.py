@@ -31,6 +31,7 @@ from ..schedules import (
     Gemm,
     GemmTile,
     NaiveTile,
+    RowGemm,
     RowTile,
     ScaledGemm,
     conv1d,
@@ -48,9 +49,9 @@ from .functions import FUNCTION, is_named, named_functions
 SHIPPED: Final = ("ladder", "depths")
 """Experiments that come with the library, by name."""
 
-KINDS: Final = ("gemm", "gated", "conv", "attention", "scaled", FUNCTION)
-"""Of workloads: GEMMs, gated ones, all that is a convolution, attention, block-scaled GEMMs,
-functions of one's own."""
+KINDS: Final = ("gemm", "gated", "conv", "attention", "rows", "scaled", FUNCTION)
+"""Of workloads: GEMMs, gated ones, all that is a convolution, attention, GEMMs with statistics
+of rows, block-scaled ones, functions of one's own."""
 
 PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "triton": TRITON, "torch": TORCH}
 
@@ -61,6 +62,7 @@ _MAKERS: Final[Mapping[str, Callable[..., Spec]]] = {
     "conv2d": conv2d,
     "conv3d": conv3d,
     "attention": Attention,
+    "rows": RowGemm,
     "scaled": ScaledGemm,
 }
 _TILES: Final = {
@@ -76,7 +78,7 @@ _TOP: Final = ("title", "machines", "workload", "variant")
 _VARIANT: Final = ("name", "tile", "workload", "peer", "for", *_OPTIONS)
 _EXTENTS: Final = (
     *("m", "n", "k", "batch", "c", "d", "h", "w", "r", "s", "t", "dtype", "layout"),
-    *("heads", "kv_heads", "queries", "keys", "dim", "causal"),
+    *("heads", "kv_heads", "queries", "keys", "dim", "causal", "statistic"),
 )
 _CONV_OPTIONS: Final = tuple(
     field.name for field in dataclasses.fields(Conv) if field.default is not dataclasses.MISSING
@@ -252,6 +254,8 @@ def _of_kind(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
 def _family(spec: Spec) -> str:
     if isinstance(spec, Attention):
         return "attention"
+    if isinstance(spec, RowGemm):
+        return "rows"
     if isinstance(spec, ScaledGemm):
         return "scaled"
     if isinstance(spec, GatedGemm):

@@ -9,13 +9,13 @@ import numpy as np
 
 from ..kernel.compiled import Kernel
 from ..records.functions import AnyWorkload, FunctionWorkload
-from ..schedules.workloads import Spec
+from ..schedules.workloads import Spec, each_of
 from ..verification.arrays import Array
 from ..verification.magnitudes import source_rule
 from ..verification.subjects import random_arguments, unpipelined
 from ..verification.tolerance import Tolerance
 from .compiling import BuiltCandidate
-from .truth import Truth, empty_output, random_inputs, truth
+from .truth import Truth, empty_outputs, random_inputs, truths
 
 _AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 """Types that numpy knows by way of ml_dtypes and torch by itself: their bits go to and fro."""
@@ -42,28 +42,29 @@ def operands_of(torch: Any, workload: AnyWorkload) -> BenchOperands:
     if isinstance(workload, FunctionWorkload):
         return _of_function(torch, workload)
     inputs = random_inputs(torch, workload)
-    return _OfWorkload(torch, workload, inputs, truth(torch, workload, inputs))
+    return _OfWorkload(torch, workload, inputs, truths(torch, workload, inputs))
 
 
 @dataclass(frozen=True, slots=True)
 class _OfWorkload:
-    """Inputs, and one output, which is compared with the truth in float64."""
+    """Inputs, and outputs, which are compared with the truth in float64."""
 
     torch: Any
     spec: Spec
     inputs: tuple[Any, ...]
-    right: Truth
+    right: tuple[Truth, ...]
 
     def arguments(self, built: BuiltCandidate) -> tuple[Any, ...]:
-        out = empty_output(self.torch, self.spec, built.out or self.spec.out)
-        return (*built.arrange(self.inputs), out)
+        outs = empty_outputs(self.torch, self.spec, built.out or self.spec.out)
+        return (*built.arrange(self.inputs), *outs)
 
     def reset(self, arguments: tuple[Any, ...]) -> None:
-        out = arguments[-1]
-        out.fill_(float("nan") if out.is_floating_point() else -85)
+        for out in arguments[-len(self.right) :]:
+            out.fill_(float("nan") if out.is_floating_point() else -85)
 
     def error(self, arguments: tuple[Any, ...], made: Any) -> float:
-        return self.right.error(arguments[-1] if made is None else made)
+        outs = arguments[-len(self.right) :] if made is None else each_of(made)
+        return float(np.max([one.error(out) for one, out in zip(self.right, outs)]))
 
 
 @dataclass(frozen=True, slots=True)

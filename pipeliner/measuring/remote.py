@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from ..errors import TargetError, ToolError, WorkloadError
-from ..schedules.workloads import Spec, numpy_dtype
+from ..schedules.workloads import Spec, each_of, numpy_dtype, results_of
 from ..verification.accuracy import worst_error
 from .compiling import BuiltCandidate
 from .contenders import Runner
@@ -164,17 +164,29 @@ class _There:
         self._spec, self._right = spec, right
         self._put = functools.partial(tvm.runtime.tensor, device=device)
         self._inputs = tuple(map(self._put, inputs))
-        filled = np.full(spec.shapes()[-1], np.nan if "float" in spec.out else -85)
-        self._unwritten = filled.astype(numpy_dtype(spec.out))
+        self._unwritten = [
+            np.full(shape, np.nan if "float" in dtype else -85).astype(numpy_dtype(dtype))
+            for shape, dtype in results_of(spec)
+        ]
 
     def arguments(self, built: BuiltCandidate) -> tuple[Any, ...]:
-        return (*self._inputs, self._put(self._unwritten))
+        return (*self._inputs, *map(self._put, self._unwritten))
 
     def reset(self, arguments: tuple[Any, ...]) -> None:
-        arguments[-1].copyfrom(self._unwritten)
+        for out, unwritten in zip(self._outs(arguments), self._unwritten):
+            out.copyfrom(unwritten)
 
     def error(self, arguments: tuple[Any, ...], made: Any) -> float:
-        return float(worst_error(self._spec, arguments[-1].numpy(), *self._right))
+        errors = [
+            worst_error(self._spec, out.numpy(), exact, magnitude, out=dtype)
+            for out, exact, magnitude, (_, dtype) in zip(
+                self._outs(arguments), *map(each_of, self._right), results_of(self._spec)
+            )
+        ]
+        return float(np.max(errors))
+
+    def _outs(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return arguments[-len(self._unwritten) :]
 
 
 @functools.lru_cache(maxsize=1)

@@ -15,8 +15,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..schedules import Attention, Conv, ConvInputGrad, ConvWeightGrad, GatedGemm, Gemm, ScaledGemm
-from ..schedules.workloads import LOOPS, SCALES, Spec
+from ..schedules import (
+    Attention,
+    Conv,
+    ConvInputGrad,
+    ConvWeightGrad,
+    GatedGemm,
+    Gemm,
+    RowGemm,
+    ScaledGemm,
+)
+from ..schedules.workloads import EPSILON, LOOPS, SCALES, Spec, results_of
 from ..schedules.workloads.base.dtypes import integer_range
 from ..schedules.workloads.conv_shape import strided
 from ..schedules.workloads.gemm import gated_magnitude
@@ -35,13 +44,16 @@ class Truth:
     spec: Spec
     exact: Any
     magnitude: Any
+    out: str = ""
 
     def error(self, got: Any) -> float:
         """The largest error of ``got`` over what rounding allows; NaN where it has a NaN."""
         return float(
             np.max(
                 [
-                    worst_error(self.spec, got[rows], self.exact[rows], self.magnitude[rows])
+                    worst_error(
+                        self.spec, got[rows], self.exact[rows], self.magnitude[rows], out=self.out
+                    )
                     for rows in _chunks(self.exact.shape)
                 ]
             )
@@ -51,7 +63,7 @@ class Truth:
 def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
     """Standard normal inputs (integers: uniform over -8..7) on the GPU, drawn there."""
     torch.manual_seed(0)
-    *shapes, _ = spec.shapes()
+    shapes = spec.shapes()[: -len(results_of(spec))]
     extras = [spec.out] * (len(shapes) - 2)
     plain = (spec.storage, spec.storage, *extras)
     dtypes = spec.input_dtypes if isinstance(spec, (Gemm, *LOOPS)) else plain
@@ -62,9 +74,25 @@ def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
     return tuple(drawn)
 
 
-def empty_output(torch: Any, spec: Spec, dtype: str) -> Any:
-    """Where a contender writes, of its own type."""
-    return torch.empty(spec.shapes()[-1], dtype=getattr(torch, dtype), device="cuda")
+def empty_outputs(torch: Any, spec: Spec, dtype: str) -> list[Any]:
+    """Where a contender writes; ``dtype``: its own type, of the first."""
+    first, *others = results_of(spec)
+    return [
+        torch.empty(shape, dtype=getattr(torch, kind), device="cuda")
+        for shape, kind in ((first[0], dtype), *others)
+    ]
+
+
+def truths(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> tuple[Truth, ...]:
+    """What each result of ``spec`` must be."""
+    if isinstance(spec, RowGemm):
+        return tuple(
+            Truth(spec, exact, magnitude, dtype)
+            for (exact, magnitude), (_, dtype) in zip(
+                _with_rows(torch, spec, *inputs), spec.results
+            )
+        )
+    return (truth(torch, spec, inputs),)
 
 
 def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
@@ -129,6 +157,27 @@ def _scaled(spec: ScaledGemm, *inputs: Any) -> tuple[Any, Any]:
     left, right = spec.rescaled(*(tensor.double() for tensor in inputs))
     exact = left @ right.transpose(0, 1)
     return exact, left.abs_() @ right.abs_().transpose(0, 1)
+
+
+def _with_rows(torch: Any, spec: RowGemm, a: Any, b: Any) -> list[tuple[Any, Any]]:
+    """The product and what rounding is relative to; behind them those of the statistics."""
+    left, right = a.double(), b.double()
+    product = left @ right.transpose(0, 1)
+    magnitude = left.abs() @ right.abs().transpose(0, 1)
+    if spec.statistic == "rms":
+        root = (left.square().sum(dim=1, keepdim=True) / spec.k + EPSILON).sqrt()
+        return [(product / root, magnitude / root)]
+    most, largest = (x.amax(dim=1, keepdim=True) for x in (product, magnitude))
+    rows = (spec.m,)
+    if spec.statistic == "sum":
+        both = [
+            torch.stack([x.sum(dim=1, keepdim=True).reshape(*rows), y.reshape(*rows)])
+            for x, y in ((product, most), (magnitude, largest))
+        ]
+        return [(product, magnitude), (both[0], both[1])]
+    sums = (product - most).exp_().sum(dim=1, keepdim=True)
+    whole = (sums.log() + most).reshape(*rows), (largest + 1).reshape(*rows)
+    return [(product, magnitude), whole]
 
 
 def attended(torch: Any, spec: Attention, q: Any, k: Any, v: Any) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from ..schedules import (
     Gemm,
     GemmTile,
     NaiveTile,
+    RowGemm,
     RowTile,
     ScaledGemm,
     default_tile,
@@ -43,7 +44,16 @@ NOTHING_ASKED: Final = Request()
 
 _WORKLOADS: Final = {
     kind.__name__: kind
-    for kind in (Gemm, GatedGemm, Conv, ConvInputGrad, ConvWeightGrad, Attention, ScaledGemm)
+    for kind in (
+        Gemm,
+        GatedGemm,
+        Conv,
+        ConvInputGrad,
+        ConvWeightGrad,
+        Attention,
+        RowGemm,
+        ScaledGemm,
+    )
 }
 _TILES: Final = {
     kind.__name__: kind

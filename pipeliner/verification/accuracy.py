@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..schedules.workloads import SCALE_BLOCK, Attention, ScaledGemm
+from ..schedules.workloads import SCALE_BLOCK, Attention, RowGemm, ScaledGemm
 from ..values.elements import element
 
 if TYPE_CHECKING:
@@ -44,17 +44,24 @@ POISON: Final = {"f": np.nan, "V": np.nan, "i": -85, "u": 85}
 
 
 def worst_error(
-    spec: Spec, got: Any, exact: Any, magnitude: Any, parts: int = 0, run: int = 0
+    spec: Spec,
+    got: Any,
+    exact: Any,
+    magnitude: Any,
+    parts: int = 0,
+    run: int = 0,
+    out: str = "",
 ) -> float:
     """The largest error over what is allowed; arrays of numpy or tensors of torch, in float64.
 
     ``magnitude``: ``sum(|a| |b|)`` of the operands, and what an epilogue adds. ``parts``: that were
-    rounded, each, before they were added in the type of the output. ``run``: as for ``allowed``.
+    rounded, each, before they were added in the type of the output. ``run``, ``out``: as for
+    ``allowed``.
     """
     if element(spec.storage).integer:
         return 0.0 if bool((got == as_stored(exact, got)).all()) else float("inf")
     got = got.astype(np.float64) if isinstance(got, np.ndarray) else got.double()
-    error = abs(got - exact) / workload_bounds(spec, exact, magnitude, parts, run)
+    error = abs(got - exact) / workload_bounds(spec, exact, magnitude, parts, run, out)
     return float(error.max())
 
 
@@ -65,13 +72,15 @@ def as_stored(exact: Any, like: Any) -> Any:
     return exact.long().to(like.dtype)
 
 
-def workload_bounds(spec: Spec, exact: Any, magnitude: Any, parts: int = 0, run: int = 0) -> Any:
+def workload_bounds(
+    spec: Spec, exact: Any, magnitude: Any, parts: int = 0, run: int = 0, out: str = ""
+) -> Any:
     """What each element of a result may differ by; arguments as for ``worst_error``.
 
     Parts of a sum may be larger than the sum itself, but hardly than all other results, and no
     larger than its own magnitude.
     """
-    rounding, summing = allowed(spec, run)
+    rounding, summing = allowed(spec, run, out)
     bounds = rounding * abs(exact) + summing * magnitude + 1e-300
     if parts:
         largest = float(abs(exact).max())
@@ -87,19 +96,20 @@ def added_error(dtype: str, parts: int) -> float:
     return 2 * parts * ROUNDOFF.get(dtype, 0.0)
 
 
-def allowed(spec: Spec, run: int = 0) -> tuple[float, float]:
+def allowed(spec: Spec, run: int = 0, out: str = "") -> tuple[float, float]:
     """Allowed error of an element, relative to its value and to ``sum(|a| |b|)``.
 
-    ``run``: products of fp8 that tensor cores add up by themselves; 0: all. Those of a block with
-    a scale of its own are added up by themselves. Of attention relative
-    to the root of the sum of squares of all summands: each weight is rounded, by itself, to the
-    type of what it multiplies, which is far more than what sums in float32 are off.
+    ``out``: type of the result, default the workload's. ``run``: products of fp8 that tensor cores
+    add up by themselves; 0: all. Those of a block with a scale of its own are added up by
+    themselves. Of attention relative to the root of the sum of squares of all summands: each weight
+    is rounded, by itself, to the type of what it multiplies, which is far more than what sums in
+    float32 are off.
     """
     if isinstance(spec, Attention):
         return 2 * ROUNDOFF[spec.out], LARGEST * ROUNDOFF[spec.storage]
     operands = 2 * TF32_TRUNCATION if spec.dtype == "tfloat32" else 0.0
-    value, total = 2 * ROUNDOFF[spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands
-    if not spec.dtype.startswith("float8"):
+    value, total = 2 * ROUNDOFF[out or spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands
+    if isinstance(spec, RowGemm) or not spec.dtype.startswith("float8"):
         return value, total
     if isinstance(spec, ScaledGemm):
         of_value, of_total = cut_error(spec.blocks * SCALE_BLOCK, SCALE_BLOCK)

@@ -22,6 +22,7 @@ from ..errors import WorkloadError
 from ..kernel.compiled import Kernel
 from ..proof.kept import proof_of
 from ..proof.proof import Proof
+from ..schedules.workloads import each_of, results_of
 from ..values.elements import element
 from .accessed import Block
 from .accuracy import as_stored, poisoned, workload_bounds
@@ -215,21 +216,27 @@ def verify_workload(
 ) -> Verdict:
     """``kernel`` on random operands, compared with what ``spec`` must compute, in float64."""
     inputs = spec.inputs(seed)
-    out = poisoned(spec.shapes()[-1], spec.out)
-    exact = spec.reference(*inputs)
+    results = results_of(spec)
+    outs = [poisoned(shape, dtype) for shape, dtype in results]
     subject = subject_of(kernel)
-    arrays = arguments(subject.function, [*inputs, out])
-    name = list(arrays)[-1]
+    arrays = arguments(subject.function, [*inputs, *outs])
+    names = list(arrays)[-len(outs) :]
+    wanted = dict(zip(names, each_of(spec.reference(*inputs))))
     rule = asked(tolerance)
     if rule is None and element(spec.storage).integer:
-        rule, exact = Equal(), as_stored(exact, out)
+        rule = Equal()
+        wanted = {name: as_stored(wanted[name], out) for name, out in zip(names, outs)}
     elif rule is None:
-        bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), partial_sums_of(subject))
-        rule = AbsoluteBounds(Reason("bound.workload"), {name: bounds})
+        parts = partial_sums_of(subject)
+        bounds = {
+            name: workload_bounds(spec, wanted[name], magnitude, parts, out=dtype)
+            for name, magnitude, (_, dtype) in zip(names, each_of(spec.magnitude(*inputs)), results)
+        }
+        rule = AbsoluteBounds(Reason("bound.workload"), bounds)
     taken = rule
 
     def judge(outcome: Emulation) -> Compared:
-        return compare(taken, arrays, {name: exact}, outcome.outputs, Owned())
+        return compare(taken, arrays, wanted, outcome.outputs, Owned())
 
     runner = AdversarialRuns(subject, arrays, Sample(None, ALL_CTAS), seed, progress)
     runs, outputs = runner.run(paired(timings, orders), judge)

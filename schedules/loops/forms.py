@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 
+from ...diagnostics import Reason
 from ...errors import WorkloadError
 from ...instructions.dtypes import element_bytes
+from ...machine import VECTOR_BYTES
 from ...values.facts import (
     CopyInfo,
+    ElementwiseInfo,
     KernelInfo,
     LoopInfo,
     MatmulInfo,
     StatementInfo,
+    StoreInfo,
 )
 from ..tiles import AttentionTile, RowTile, Tile, power_of_two, row_major
-from ..workloads import SCALE_BLOCK, Attention, LoopWorkload, ScaledGemm
+from ..workloads import SCALE_BLOCK, Attention, LoopWorkload, RowGemm, ScaledGemm
 from .attention_info import attention_info
+from .products import ProductCut
+from .rows import WALK, rows_of_part
 from .scaled import products_of
 
 
@@ -26,9 +32,118 @@ def loop_info(what: LoopWorkload, tile: Tile) -> KernelInfo:
     """
     if isinstance(what, Attention) and isinstance(tile, AttentionTile):
         return attention_info(what, tile)
+    if isinstance(what, RowGemm) and isinstance(tile, RowTile):
+        return rows_info(what, tile)
     if isinstance(what, ScaledGemm) and isinstance(tile, RowTile):
         return scaled_info(what, tile)
     raise WorkloadError("tile.kind", workload=what.name, kind=type(tile).__name__)
+
+
+def rows_info(what: RowGemm, tile: RowTile) -> KernelInfo:
+    """``loop_info`` of a product with statistics of rows."""
+    cut = ProductCut.of(what, tile)
+    m, n, wide = tile.m, tile.n, element_bytes(what.accumulator)
+    a, b = operands_of(what, cut)
+    of_rms = what.statistic == "rms"
+    squares = StatementInfo(
+        op="squares",
+        kind="compute",
+        shared_bytes=m * what.step * element_bytes(what.storage),
+        flops=2 * m * what.step,
+        bound=False,
+        loads=False,
+        reads=(a.dst,),
+    )
+    names = ("squares", "factor") if of_rms else ("most", "total")
+    return KernelInfo(
+        name=what.name,
+        grid=(cut.ctas,),
+        threads=0,
+        loops=(
+            LoopInfo(
+                name="s",
+                outer=cut.walked,
+                by_tile=cut.walked > 1,
+                trip=cut.steps,
+                trip_text=str(cut.steps),
+                ops=(a, b, multiplied(what, cut, "acc"), *((squares,) if of_rms else ())),
+                rings=tuple((one.dst, "shared", slot_bytes(one)) for one in (a, b)),
+            ),
+        ),
+        declined=((WALK, Reason("loop.inner")),) if cut.walked > 1 else (),
+        accumulators=(
+            ("acc", "local", m * n * wide),
+            *((name, "local", m * wide) for name in names),
+        ),
+        stores=(StoreInfo("C", "acc", "C", what.out, row_major((what.m, what.n))),),
+        elementwise=() if of_rms else (combination(what, cut),),
+        kernels=1 if of_rms else 2,
+    )
+
+
+def combination(what: RowGemm, cut: ProductCut) -> ElementwiseInfo:
+    """The kernel that combines what the tiles of a row have of it."""
+    wide, rows, tiles = element_bytes(what.accumulator), rows_of_part(what), cut.tiles[1]
+    elements = rows * (2 if what.statistic == "sum" else 1)
+    return ElementwiseInfo(
+        op="R",
+        ctas=what.m // rows,
+        elements=elements,
+        vector=math.gcd(rows, VECTOR_BYTES // wide),
+        global_bytes=elements * wide * (2 * tiles + 1),
+        note="",
+    )
+
+
+def operands_of(what: RowGemm, cut: ProductCut) -> tuple[CopyInfo, CopyInfo]:
+    """The copies of tiles of A and B."""
+    depth, tile, ragged = cut.step, cut.tile, cut.ragged
+    a, b = (
+        CopyInfo(
+            op=f"{name}_shared",
+            src=name,
+            dst=f"{name}_shared",
+            dst_scope="shared",
+            dtype=what.storage,
+            shape=(rows, depth),
+            src_dims=(0, 1),
+            src_strides=row_major(shape),
+            aligned=power_of_two(math.gcd(what.k, depth)),
+            masked=bool(over or ragged[2]),
+            bound=False,
+            src_bytes=math.prod(shape) * element_bytes(what.storage),
+        )
+        for name, rows, shape, over in (
+            ("A", tile.m, (what.m, what.k), ragged[0]),
+            ("B", tile.n, (what.n, what.k), ragged[1]),
+        )
+    )
+    return a, b
+
+
+def slot_bytes(copy: CopyInfo) -> int:
+    """Bytes of the tile that a copy fills."""
+    return math.prod(copy.shape) * element_bytes(copy.dtype)
+
+
+def multiplied(what: RowGemm, cut: ProductCut, acc: str) -> MatmulInfo:
+    """The product of the tiles of a step, added to ``acc``."""
+    return MatmulInfo(
+        op=acc,
+        acc=acc,
+        a="A_shared",
+        b="B_shared",
+        m=cut.tile.m,
+        n=cut.tile.n,
+        k=cut.step,
+        a_dtype=what.storage,
+        b_dtype=what.storage,
+        acc_dtype=what.accumulator,
+        a_k_major=True,
+        b_k_major=True,
+        k_last=what.k - (cut.steps - 1) * cut.step,
+        by_rows=True,
+    )
 
 
 def scaled_info(what: ScaledGemm, tile: RowTile) -> KernelInfo:

@@ -22,16 +22,20 @@ from tvm import s_tir, tirx
 from tvm.script import tirx as T
 
 from ...errors import WorkloadError
-from ..tiles import RowTile, divisor
+from ..tiles import RowTile
 from ..workloads import SCALE_BLOCK, ScaledGemm
 from ..workloads.base.blocks import all_of
+from .products import place_of
 
 
 def schedule_scaled(what: ScaledGemm, tile: RowTile) -> Any:
     """``what`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc.
 
-    WorkloadError: its columns are neither a part nor a multiple of those that share a scale.
+    WorkloadError: its columns are neither a part nor a multiple of those that share a scale, or it
+    is persistent.
     """
+    if tile.persistent is not None:
+        raise WorkloadError("option.persistent", workload=what.name, count=tile.persistent)
     if SCALE_BLOCK % tile.n and tile.n % SCALE_BLOCK:
         raise WorkloadError("scaled.columns", columns=tile.n, block=SCALE_BLOCK)
     return s_tir.Schedule(_function(what, tile))
@@ -40,31 +44,6 @@ def schedule_scaled(what: ScaledGemm, tile: RowTile) -> Any:
 def products_of(tile: RowTile) -> int:
     """How many products a step takes, each of as many columns: two of an even number of blocks."""
     return 1 if tile.n % (2 * SCALE_BLOCK) else 2
-
-
-def place_of(at: Any, tiles: tuple[int, int], group: int) -> tuple[Any, Any]:
-    """The row and the column of tile ``at``: in each ``group`` rows of tiles column by column."""
-    rows, columns = tiles
-    group = divisor(rows, group)
-    inside = at % (group * columns)
-    return at // (group * columns) * group + inside % group, inside // group
-
-
-def scaled_alike(
-    small: ScaledGemm, what: ScaledGemm, tile: RowTile, tiles: int, steps: int, cluster: int
-) -> bool:
-    """Whether the kernel of ``small`` has every kind of CTA and step that that of ``what`` has.
-
-    At least ``tiles`` along M and N and ``steps`` of K, where there are as many; the same edges; in
-    clusters of ``cluster`` CTAs the same neighbours.
-    """
-    (few, narrow), (many, wide) = (_tiles_of(one, tile) for one in (small, what))
-    edges = [(one.m % tile.m, one.n % tile.n, one.k % SCALE_BLOCK) for one in (small, what)]
-    enough = few >= min(tiles, many) and narrow >= min(tiles, wide)
-    if edges[0] != edges[1] or not enough or small.blocks < min(steps, what.blocks):
-        return False
-    down = [divisor(rows, tile.raster_group) for rows in (few, many)]
-    return down[0] % cluster == down[1] % cluster and narrow % cluster == wide % cluster
 
 
 def _tiles_of(what: ScaledGemm, tile: RowTile) -> tuple[int, int]:

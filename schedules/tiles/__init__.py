@@ -127,16 +127,19 @@ class RowTile:
     """Parameters of the schedule of a product with arithmetic on rows.
 
     ``m``, ``n``: the tile of one CTA; what a step takes of K is the schedule's. ``raster_group``:
-    as of a ``GemmTile``.
+    as of a ``GemmTile``. ``persistent``: as there, of a product with statistics of rows.
     """
 
     m: int
     n: int
     raster_group: int = 8
+    persistent: int | None = None
 
     def __post_init__(self) -> None:
         """WorkloadError names a size that is no number of at least 1."""
         _check_sizes(self, "m", "n", "raster_group")
+        if self.persistent is not None:
+            _check_sizes(self, "persistent")
 
 
 LoopTile: TypeAlias = "AttentionTile | RowTile"

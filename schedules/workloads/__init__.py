@@ -6,7 +6,7 @@ what it must compute, so that whoever schedules or checks it needs nothing else.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from .attention import ATTENTION_DTYPES, ATTENTION_LAYOUTS, Attention
 from .base.dtypes import DTYPES, Types, numpy_dtype
@@ -26,6 +26,7 @@ from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, GatedGemm, Gemm
 from .input_grad import ConvInputGrad
+from .rows import EPSILON, ROW_DTYPES, STATISTICS, RowGemm, Statistic
 from .scaled import SCALE_BLOCK, SCALED_DTYPES, SCALES, ScaledGemm
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
@@ -33,19 +34,39 @@ from .windows import GROUP, PIXELS
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
-LoopWorkload: TypeAlias = "Attention | ScaledGemm"
+ProductWorkload: TypeAlias = "RowGemm | ScaledGemm"
+"""One product with arithmetic on rows, in a loop over K."""
+
+PRODUCTS: Final = (RowGemm, ScaledGemm)
+"""The classes of those."""
+
+LoopWorkload: TypeAlias = "Attention | RowGemm | ScaledGemm"
 """A workload of several operations a loop, which is no contraction: its schedule is its own."""
 
-LOOPS: Final = (Attention, ScaledGemm)
+LOOPS: Final = (Attention, RowGemm, ScaledGemm)
 """The classes of those."""
 
 Spec: TypeAlias = "Gemm | Convolution | LoopWorkload"
 """Any workload: it has a name and a title, types, shapes, inputs and what it must compute."""
 
+
+def results_of(spec: Spec) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Shape and type of each result of a workload, in order."""
+    if isinstance(spec, RowGemm):
+        return spec.results
+    return ((spec.shapes()[-1], spec.out),)
+
+
+def each_of(made: Any) -> tuple[Any, ...]:
+    """What a workload says of each result: of several a tuple, of one that alone."""
+    return made if isinstance(made, tuple) else (made,)
+
+
 __all__ = [
     "ATTENTION_DTYPES",
     "ATTENTION_LAYOUTS",
     "DTYPES",
+    "EPSILON",
     "GATED",
     "GROUP",
     "INSTRUCTION",
@@ -57,10 +78,13 @@ __all__ = [
     "PARTIAL",
     "PARTS",
     "PIXELS",
+    "PRODUCTS",
+    "ROW_DTYPES",
     "SCALED_DTYPES",
     "SCALES",
     "SCALE_BLOCK",
     "SECOND",
+    "STATISTICS",
     "STORE",
     "SUMS",
     "Attention",
@@ -73,8 +97,11 @@ __all__ = [
     "Gemm",
     "LoopWorkload",
     "Operand",
+    "ProductWorkload",
+    "RowGemm",
     "ScaledGemm",
     "Spec",
+    "Statistic",
     "Types",
     "best_phases",
     "can_fold",
@@ -82,7 +109,9 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "each_of",
     "numpy_dtype",
     "reduction_tiles",
+    "results_of",
     "split",
 ]

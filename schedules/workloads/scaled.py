@@ -56,6 +56,11 @@ class ScaledGemm:
         return -(-self.k // SCALE_BLOCK)
 
     @property
+    def step(self) -> int:
+        """Elements of K in a step of its schedule."""
+        return SCALE_BLOCK
+
+    @property
     def types(self) -> Types:
         """Everything about its types."""
         return resolve(self.dtype, "", self.out)

@@ -196,7 +196,7 @@ def test_one_workload(
 
     monkeypatch.setattr(bench, "contenders", contenders)
     # Nothing here is right or wrong, and numpy takes a minute for a product of 4096^3.
-    monkeypatch.setattr(operands, "truth", lambda *_: None)
+    monkeypatch.setattr(operands, "truths", lambda *_: ())
     monkeypatch.setattr(operands, "random_inputs", lambda *_: ())
     small = ("--n", "1", "--h", "8", "--w", "8", "--c", "8", "--k", "8")
     code, out, _ = run(capsys, "conv2d", *small)

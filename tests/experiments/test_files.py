@@ -91,7 +91,7 @@ README = Path(file.__file__).with_name("README.md")
             "experiment.choice",
             {
                 "what": "for",
-                "choices": ("gemm", "gated", "conv", "attention", "scaled", "function"),
+                "choices": ("gemm", "gated", "conv", "attention", "rows", "scaled", "function"),
                 "value": "'conv2d'",
             },
         ),

@@ -12,9 +12,12 @@ import pipeliner
 from pipeliner.kernel.compiled import Kernel
 from pipeliner.mutation import mutate
 from pipeliner.plan import KernelPlan
+from pipeliner.schedules import RowGemm, RowTile, schedule_rows
+from pipeliner.schedules.workloads import STATISTICS, Statistic
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 from ..refusals import gives
-from .row_kernels import STEP, log_sum_exp, normalised, row_statistics, scaled_steps
+from .row_kernels import STEP, scaled_steps, with_rows
 from .sass import loop_around
 
 BY_TMA: Final[dict[str, Any]] = {"instruction": "wgmma", "mechanism": "tma"}
@@ -66,68 +69,47 @@ def test_a_matmul_that_a_condition_leaves_out_leaves_zero() -> None:
     assert np.abs(done.outputs["C"] - exact).max() < 1e-4
 
 
+@pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_maximum_and_a_sum_of_each_row(target: str) -> None:
-    kernel = checked(pipeliner.build(row_statistics(M, N, K, TILE), target), target)
-    a, b = operands(5)
-    product = a.astype("float64") @ b.astype("float64").T
-    tiles = product.reshape(M, N // TILE, TILE)
-    most = tiles.max(axis=2)
-    blank = [np.full(shape, np.nan, "float32") for shape in 2 * [(N // TILE, M)]]
-    done = kernel.emulate(a, b, np.full((M, N), np.nan, "float16"), *blank)
+def test_a_statistic_of_each_row(target: str, statistic: Statistic) -> None:
+    """In the loop, or behind it by the threads that have the sums, and combined by a kernel."""
+    what = RowGemm(M, N, K, statistic)
+    kernel = checked(pipeliner.build(with_rows(M, N, K, statistic, TILE), target), target)
+    done = kernel.emulate(*what.inputs(5), *(poisoned(*result) for result in what.results))
     assert not done.hazards
-    assert np.abs(done.outputs["Most"] - most.T).max() < 1e-4
-    exact = np.exp(tiles - most[..., None]).sum(axis=2).T
-    assert np.abs(done.outputs["Sum"] - exact).max() < 1e-3
-    assert np.abs(done.outputs["C"] - product).max() < 2e-2
+    _, _, *got = done.outputs.values()
+    exact, magnitude = what.reference(*what.inputs(5)), what.magnitude(*what.inputs(5))
+    for one, want, scale, (_, out) in zip(got, exact, magnitude, what.results, strict=True):
+        assert worst_error(what, one, want, scale, out=out) <= 1
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_second_kernel_combines_what_tiles_have_of_a_row(target: str) -> None:
-    kernel = pipeliner.build(log_sum_exp(M, N, K, TILE), target)
-    assert [role.name for role in kernel.plan.roles] == TARGETS[target]
-    a, b = operands(6)
-    product = a.astype("float64") @ b.astype("float64").T
-    blank = np.full((M, N), np.nan, "float16"), np.full((M,), np.nan, "float32")
-    done = kernel.emulate(a, b, *blank)
+@pytest.mark.parametrize("statistic", ["rms", "lse"])
+def test_a_cta_that_takes_several_tiles_begins_each_anew(statistic: Statistic) -> None:
+    what, tile = RowGemm(M, 3 * TILE, K, statistic), RowTile(TILE, TILE, persistent=4)
+    kernel = checked(pipeliner.build(schedule_rows(what, tile), "h100", **BY_TMA), "h100")
+    done = kernel.emulate(*what.inputs(6), *(poisoned(*result) for result in what.results))
     assert not done.hazards
-    most = product.max(axis=1)
-    exact = np.log(np.exp(product - most[:, None]).sum(axis=1)) + most
-    assert np.abs(done.outputs["L"] - exact).max() < 1e-5
-    assert np.abs(done.outputs["C"] - product).max() < 2e-2
+    _, _, *got = done.outputs.values()
+    made = zip(got, what.reference(*what.inputs(6)), what.magnitude(*what.inputs(6)), what.results)
+    assert all(worst_error(what, *right, out=out) <= 1 for *right, (_, out) in made)
 
 
 @pytest.mark.deep("tests/verify/test_attention.py::test_it_is_right_in_every_timing")
-@pytest.mark.parametrize("kernel", [scaled_steps, row_statistics])
-def test_all_orders_of_threads_and_landings_agree(kernel: object) -> None:
-    assert callable(kernel)
-    verdict = pipeliner.verify(kernel(M, N, K, TILE), target="h100")
+def test_all_orders_of_threads_and_landings_agree() -> None:
+    verdict = pipeliner.verify(scaled_steps(M, N, K, TILE), target="h100")
     assert verdict.ok, str(verdict)
 
 
 @pytest.mark.nvcc
 @pytest.mark.deep("test_several_matmuls.py::test_a_step_of_head_128_takes_few_instructions")
-@pytest.mark.parametrize("kernel", [scaled_steps, row_statistics])
+@pytest.mark.parametrize("kernel", [scaled_steps(512, 512, 512), with_rows(512, 512, 512, "lse")])
 def test_nothing_spills_and_no_wgmma_waits_for_another(kernel: object) -> None:
-    assert callable(kernel)
-    used = pipeliner.build(kernel(512, 512, 512), "h200").resources
+    used = pipeliner.build(kernel, "h200").resources
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
 
 
-@pytest.mark.part(2)
-@pytest.mark.parametrize("target", TARGETS)
-def test_squares_of_a_tile_that_the_matmul_reads_too(target: str) -> None:
-    kernel = checked(pipeliner.build(normalised(M, N, K, TILE), target), target)
-    a, b = operands(8)
-    done = kernel.emulate(a, b, np.full((M, N), np.nan, "float16"))
-    assert not done.hazards
-    wide = a.astype("float64")
-    exact = wide @ b.astype("float64").T / np.sqrt((wide**2).mean(axis=1, keepdims=True))
-    assert np.abs(done.outputs["C"] - exact).max() < 2e-2
-
-
 def test_what_lanes_read_they_release_behind_a_fence() -> None:
-    plan = pipeliner.plan_of(pipeliner.pipeline(normalised(M, N, K, TILE), "h100"))
+    plan = pipeliner.plan_of(pipeliner.pipeline(with_rows(M, N, K, tile=TILE), "h100"))
     (pair,) = plan.mbarriers
     assert pair.rings == ("A_shared", "B_shared")
     assert pair.arrivals == plan.role("consumer").threads // 32
@@ -136,7 +118,7 @@ def test_what_lanes_read_they_release_behind_a_fence() -> None:
 
 def test_the_slot_before_is_released_before_lanes_read_the_next() -> None:
     """All wgmmas of the step are under way then, and lanes load 16 bytes at once."""
-    text = str(pipeliner.build(normalised(M, N, K, TILE), "h100", **BY_TMA).cuda)
+    text = str(pipeliner.build(with_rows(M, N, K, tile=TILE), "h100", **BY_TMA).cuda)
     steady = text[text.rindex("wgmma_commit_group", 0, text.index("uint4*)(A_shared_term")) :]
     known = re.compile(r"wgmma_wait_group\w+_1\(|mbarrier_arrive_nocount|uint4\*\)\(A_shared_term")
     found = [match.group().split("_")[0] for match in known.finditer(steady)][:3]
@@ -145,7 +127,9 @@ def test_the_slot_before_is_released_before_lanes_read_the_next() -> None:
 
 @pytest.mark.deep("test_what_lanes_read_they_release_behind_a_fence")
 def test_every_mutant_of_what_lanes_read_is_killed() -> None:
-    report = mutate(pipeliner.build(normalised(64, 64, 7 * STEP, 64), "h100", **BY_TMA, depth=2))
+    report = mutate(
+        pipeliner.build(with_rows(64, 64, 7 * STEP, tile=64), "h100", **BY_TMA, depth=2)
+    )
     assert len(report.fates) > 20
     assert report.ok, [str(fate.mutant) for fate in report.survivors]
 
@@ -154,7 +138,7 @@ def test_every_mutant_of_what_lanes_read_is_killed() -> None:
 @pytest.mark.slow
 def test_lanes_share_out_the_squares_of_a_row() -> None:
     """A thread has 32 elements of a step of 128 x 64: four lanes a row, two rows a lane."""
-    kernel = pipeliner.build(normalised(4096, 4096, 4096), "h200", **BY_TMA)
+    kernel = pipeliner.build(with_rows(4096, 4096, 4096), "h200", **BY_TMA)
     used = kernel.resources
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
     loop = loop_around(str(kernel.sass), "HGMMA")

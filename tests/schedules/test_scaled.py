@@ -121,6 +121,8 @@ def test_what_makes_no_sense() -> None:
         ScaledGemm(64, 64, 64, dtype="fp16")
     with refused("scaled.columns", WorkloadError, columns=96):
         schedule_scaled(UP, RowTile(64, 96))
+    with refused("option.persistent", WorkloadError, count=132):
+        schedule_scaled(UP, RowTile(64, 128, persistent=132))
     with refused("split.no_matmul", WorkloadError):
         default_tile(UP, H100, splits=2)
     with refused("tile.kind", WorkloadError):

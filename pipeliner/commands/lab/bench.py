@@ -25,7 +25,17 @@ RANDOM: Final = "random"
 OF_KINDS: Final = ("kinds", "few_rows", "batched")
 """Suites of one kind each, whose figures stand beside the roof."""
 
-SUITES: Final = ("gemm", "conv", "gated", "attention", "decode", "scaled", *OF_KINDS, RANDOM)
+SUITES: Final = (
+    "gemm",
+    "conv",
+    "gated",
+    "attention",
+    "decode",
+    "rows",
+    "scaled",
+    *OF_KINDS,
+    RANDOM,
+)
 PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa", "triton", "best")
 USUAL_PEERS: Final = PEERS[:5]
 
@@ -40,7 +50,7 @@ CONV: Final = "conv"
 DECODE: Final = "decode"
 """The suite of attention of few queries."""
 
-_BOTH: Final = (specs.GEMM, specs.GATED, specs.ATTENTION, specs.SCALED)
+_BOTH: Final = (specs.GEMM, specs.GATED, specs.ATTENTION, specs.ROWS, specs.SCALED)
 """Suites whose names are those of workloads, too."""
 
 _ONE: Final = (
@@ -62,12 +72,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     workload.configure(parser, default=SPINE)
     parser.set_defaults(dtype="")
     parser.description = (
-        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', 'scaled', "
-        "'kinds' (every kind of convolution), 'few_rows' (products of 1 to 64 rows), 'batched', "
-        "'random SEED' (40 products that the seed draws) or 'default', the figures that this "
-        "library states; or one workload: conv2d, or gemm with a shape or layout. Contenders are "
-        "checked against float64 before and after, and timed "
-        "interleaved in one process."
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', 'rows', "
+        "'scaled', 'kinds' (every kind of convolution), 'few_rows' (products of 1 to 64 rows), "
+        "'batched', 'random SEED' (40 products that the seed draws) or 'default', the figures that "
+        "this library states; or one workload: conv2d, or gemm with a shape or layout. Contenders "
+        "are checked against float64 before and after, and timed interleaved in one process."
     )
     parser.add_argument("seed", nargs="?", type=int, help=f"of '{RANDOM}' (default: 0)")
     timed = parser.add_argument_group("what is timed")
@@ -149,6 +158,8 @@ def run(args: argparse.Namespace) -> int:
     if args.workload == DECODE:
         specs_of = {problem.name: problem.spec for problem in problems}
         report.claims = bench.decode_claims(report, specs_of, bench.copied_per_us)
+    if args.workload == specs.ROWS:
+        report.claims = bench.row_claims(report)
     if args.workload == specs.SCALED:
         report.claims = bench.scaled_claims(report)
     if args.workload in (*OF_KINDS, RANDOM) or "best" in args.peers:
@@ -226,7 +237,11 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     if _is_suite(args):
         _refuse_shape(args)
         target, request = cuda_target(workload.target_of(args)), workload.requested(args)
-        of_suite = {specs.GATED: bench.gated_problems, specs.SCALED: bench.scaled_problems}
+        of_suite = {
+            specs.GATED: bench.gated_problems,
+            specs.ROWS: bench.row_problems,
+            specs.SCALED: bench.scaled_problems,
+        }
         if args.workload in of_suite:
             make, plain = of_suite[args.workload], bool(args.depth_one)
             return make(target, request, args.dtype, args.peers, plain=plain)

@@ -23,7 +23,7 @@ title = "How many slots"
 machines = ["h100"]                  # GPUs that it is for; default: any
 
 [[workload]]
-kind = "gemm"                        # gemm, gated, scaled, conv1d to conv3d, attention, and fields
+kind = "gemm"                        # gated, rows, scaled, conv1d .., attention, and fields
 square = [1024, 4096]                # m = n = k; a list makes as many workloads
 
 [[workload]]

@@ -23,10 +23,14 @@ GEMM: Final = "gemm"
 GATED: Final = "gated"
 ATTENTION: Final = "attention"
 SCALED: Final = "scaled"
+ROWS: Final = "rows"
 
 ACTIVATIONS: Final = ("relu", "gelu", "silu")
 STEPS: Final = ("bias", "residual", "scale", *ACTIVATIONS)
 """Steps of an epilogue, known here before the workloads are loaded."""
+
+ROW_STATISTICS: Final = ("rms", "sum", "lse")
+"""Statistics of rows, known here before the workloads are loaded."""
 
 GRADIENTS: Final = ("input", "weight")
 
@@ -50,7 +54,7 @@ _ATTENTION_SMALL: Final[Mapping[str, int]] = {
 
 _RARE: Final = (
     *("d", "t", "r", "s", "batch", "weights", "activation", "dilation", "groups", "grad", "out"),
-    *("splits", "persistent", "heads", "kv_heads", "queries", "keys", "dim", "causal"),
+    *("splits", "persistent", "heads", "kv_heads", "queries", "keys", "dim", "causal", "statistic"),
 )
 """Options that ``--help-all`` shows and ``--help`` does not."""
 
@@ -71,8 +75,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_argument_group(
         "the workload",
         "gemm: C[m, n] = sum over k of A[m, k] * B[k, n]. gated: C = silu(A * B1) * (A * B2). "
-        "attention: O = softmax(Q * K / sqrt(dim)) * V. conv2d: n images of h x w x c, k filters "
-        "of r x s; conv1d without h and r, conv3d with d and t.",
+        "attention: O = softmax(Q * K / sqrt(dim)) * V. rows: C with a statistic of rows. "
+        "conv2d: n images of h x w x c, k filters of r x s; conv1d without h and r, conv3d with d "
+        "and t.",
     )
     extents = {
         "m": "rows of C",
@@ -105,6 +110,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     each = "a number, or one for each dimension: 2 or 1,2"
     shape.add_argument("--weights", help="type of a GEMM's B in memory: int8 beside fp16 or bf16")
     shape.add_argument("--activation", choices=ACTIVATIONS, help="of a gated GEMM (default: silu)")
+    shape.add_argument(
+        "--statistic",
+        choices=ROW_STATISTICS,
+        help="of rows: divided by the root mean square of A's (rms, the default), or with the sum "
+        "and maximum (sum) or the log-sum-exp (lse) of the result's",
+    )
     shape.add_argument("--stride", type=_numbers, help=each)
     shape.add_argument(
         "--pad",
@@ -126,7 +137,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--tile",
         type=_tile,
-        help="tile of a CTA, MxNxK; of attention MxN, queries and keys; of scaled MxN "
+        help="tile of a CTA, MxNxK; of attention MxN, queries and keys; of rows, scaled MxN "
         "(default: chosen)",
     )
     shape.add_argument(
@@ -204,6 +215,17 @@ def _attention(args: argparse.Namespace, size: int | None) -> Spec:
     return Attention(**extents, kv_heads=args.kv_heads, causal=bool(args.causal), dtype=args.dtype)
 
 
+def _rows(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import RowGemm
+
+    for name in ("layout", "fuse"):
+        if getattr(args, name):
+            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
+    extent = SIZE if size is None else size
+    m, n, k = (getattr(args, name) or extent for name in "mnk")
+    return RowGemm(m, n, k, args.statistic or ROW_STATISTICS[0], args.dtype, args.out)
+
+
 def _scaled(args: argparse.Namespace, size: int | None) -> Spec:
     from ...schedules.workloads import SCALED_DTYPES, ScaledGemm
     from ...schedules.workloads.base.dtypes import resolve
@@ -266,6 +288,7 @@ KINDS: Final[Mapping[str, WorkloadKind]] = {
     GEMM: WorkloadKind(("m", "n", "k", "batch", "weights"), _gemm),
     GATED: WorkloadKind(("m", "n", "k", "batch", "activation"), _gated),
     ATTENTION: WorkloadKind((*_ATTENTION, "kv_heads", "causal"), _attention),
+    ROWS: WorkloadKind(("m", "n", "k", "statistic"), _rows),
     SCALED: WorkloadKind(("m", "n", "k"), _scaled),
     **{
         f"conv{rank}d": WorkloadKind(

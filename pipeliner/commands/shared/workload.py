@@ -216,7 +216,7 @@ def tile_of(
     ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
     """
     from ...machine import machine_for
-    from ...schedules import AttentionTile, GemmTile, default_tile
+    from ...schedules import AttentionTile, GemmTile, RowGemm, RowTile, default_tile
 
     if tile is None:
         machine = machine_for(target)
@@ -225,6 +225,8 @@ def tile_of(
         made = _given_tile(spec, machine_for(target), tile, splits)
     if ctas is None:
         return made
+    if isinstance(made, RowTile) and isinstance(spec, RowGemm):
+        return replace(made, persistent=ctas or None)
     if not isinstance(made, (GemmTile, AttentionTile)):
         raise WorkloadError("option.persistent", workload=spec.name, count=ctas)
     return replace(made, persistent=ctas or None)

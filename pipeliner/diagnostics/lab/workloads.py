@@ -21,6 +21,8 @@ SENTENCES: Final = {
     ),
     "attention.first": "expected a first head of 0 to {most} of BSHD tensors, not {value}",
     "attention.scale": "expected scores to be multiplied by a positive number, not {value}",
+    "rows.dtype": "expected a GEMM with statistics of rows on one of {choices}, not {value!r}",
+    "rows.statistic": "expected one of {choices} as the statistic of rows, not {value!r}",
     "scaled.dtype": "expected a block-scaled GEMM on one of {choices}, not {value!r}",
     "gated.plain": "{workload}: a gated GEMM has no epilogue and no weights of another type",
     "gemm.weights": (

@@ -11,6 +11,10 @@ SENTENCES: Final = {
     "tile.none": "cannot tile '{workload}' for {machine}: {why}",
     "tile.none_split": "cannot tile '{workload}' with {splits} splits for {machine}: {why}",
     "tile.no_plan": "none of its tiles has a plan there",
+    "rows.many_tiles": (
+        "'{workload}': a row has {tiles} tiles, and a second kernel combines at most {most}; "
+        "take a wider tile"
+    ),
     "scaled.columns": (
         "expected tile n to divide {block}, which share a scale, or to be a multiple, not {columns}"
     ),
