@@ -196,8 +196,13 @@ class Execution:
         return self._cluster.mbarriers.unordered
 
     @property
+    def log(self) -> Sequence[tuple[int, ...]]:
+        """The statements executed so far, in order, with their loops."""
+        return self._cluster.log
+
+    @property
     def events(self) -> int:
-        """Statements executed so far."""
+        """How many there are."""
         return len(self._cluster.log)
 
     def observe(self, note: Callable[[str, np.ndarray[Any, Any]], None]) -> None:

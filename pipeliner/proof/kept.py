@@ -25,6 +25,7 @@ from ..diagnostics import Reason
 from ..emulator import Hazard, Life, Site
 from ..values.op import Op
 from ..values.origin import Origin, Place
+from .drawn import Moment
 from .proof import KernelProof, LoopCounts, Proof
 from .prove import SECONDS, key_of, prove
 from .refuted import Refuted, Trip
@@ -42,6 +43,7 @@ _KINDS: Final = {
         LoopCounts,
         Refuted,
         Trip,
+        Moment,
         Hazard,
         Site,
         Life,

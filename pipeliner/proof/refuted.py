@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..diagnostics import Reason
 from ..emulator import Hazard
+from .drawn import Moment, moments
 from .execution import Abandoned, Execution, Head, Launched
 from .loops import Family
 
@@ -39,10 +40,14 @@ class Trip:
 
 @dataclass(frozen=True)
 class Refuted:
-    """An execution that is wrong: its trip counts and what is wrong with it."""
+    """An execution that is wrong: its trip counts and what is wrong with it.
+
+    ``order``: what its ops did in which order, as far as that led to the hazard.
+    """
 
     trips: tuple[Trip, ...]
     hazard: Hazard
+    order: tuple[Moment, ...] = ()
 
     @property
     def said(self) -> Reason:
@@ -58,7 +63,9 @@ def refutation(machine: Execution, judged: Callable[[Hazard], bool]) -> Refuted 
         Trip(key[0], one.family.name, key[1], one.count, one.closed)
         for key, one in machine.instances.items()
     )
-    return Refuted(trips, wrong[0]) if wrong else None
+    if not wrong:
+        return None
+    return Refuted(trips, wrong[0], moments(machine.log, machine.subject.kernel.sites, wrong[0]))
 
 
 def repeated(

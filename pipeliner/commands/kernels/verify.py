@@ -173,6 +173,8 @@ def print_verdict(verdict: Verdict) -> None:
 
 def print_proof(proof: Proof) -> None:
     """What was proved, in words: what holds of each kernel, and what is assumed."""
+    from ...proof.drawn import drawing
+
     for kernel in proof.kernels:
         print(f"{'proved' if kernel.ok else 'not proved'}: {kernel.statement}")
         print(f"  interleavings: {kernel.interleavings}")
@@ -180,6 +182,9 @@ def print_proof(proof: Proof) -> None:
             print(f"  of other trip counts nothing is known: {kernel.narrow}")
         if kernel.beyond is not None:
             print(f"  of other trip counts it is wrong {kernel.beyond.said}")
+        wrong = kernel.refuted or kernel.beyond
+        for row in drawing(wrong.order) if wrong is not None else ():
+            print(f"    {row}")
         print(f"  {kernel.steps} steps, {kernel.seconds:.1f} s")
     for otherwise in proof.disagreements:
         print(f"  {otherwise}")
@@ -189,6 +194,8 @@ def print_proof(proof: Proof) -> None:
 
 def proof_as_json(proof: Proof) -> dict[str, Any]:
     """What was proved, as plain data."""
+    from ...proof.drawn import drawing
+
     return {
         "ok": proof.ok,
         "seconds": round(proof.seconds, 3),
@@ -201,6 +208,7 @@ def proof_as_json(proof: Proof) -> dict[str, Any]:
                 "statement": str(kernel.statement),
                 "interleavings": str(kernel.interleavings),
                 "narrow": reason_as_json(kernel.narrow),
+                "drawn": drawing(kernel.refuted.order) if kernel.refuted is not None else [],
                 "states": kernel.states,
                 "steps": kernel.steps,
                 "bound": kernel.bound,
