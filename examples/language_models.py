@@ -11,7 +11,8 @@ and by PyTorch's. Where PyTorch is missing, it says so; without a GPU every op i
     python examples/language_models.py llama --batch 16 --cache 4096 --bench       16 next tokens
 
 ``--cache``: tokens that the cache holds, of which the last is computed now. With ``--bench`` both
-are compiled by torch.compile; ours runs in a CUDA graph, PyTorch's in every way there is.
+are compiled by torch.compile; ours runs in a CUDA graph, PyTorch's in every way there is;
+``--kernels`` prints the kernels that take most of each one's time.
 """
 
 from __future__ import annotations
