@@ -3,6 +3,8 @@
     C = A B / rms of A's rows; C, and of its rows sum and maximum, or log-sum-exp   against   A B
 
 A statistic should cost next to nothing: in the loop it runs under wgmma, behind it on registers.
+Exponentials are the exception: 2048 cycles of the special function units for a tile of 128 x 256,
+in which no matmul of its CTA runs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ ROW_DTYPE: Final = "float16"
 
 _PLAIN: Final = "{label}, plain"
 _WITH: Final = "{label}, {statistic}"
-_TO_PLAIN: Final = (0.8, 0.97)
+_TO_PLAIN: Final = (0.93, 0.97)
 
 
 def row_problems(
