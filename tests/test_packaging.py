@@ -104,7 +104,7 @@ def test_release_notes_are_of_this_version() -> None:
     assert titles[1].split()[0] == PROJECT["project"]["version"]
 
 
-@pytest.mark.parametrize("extra", ["cli", "plot", "test", "dev", "nvcc", "nvrtc"])
+@pytest.mark.parametrize("extra", ["cli", "plot", "test", "dev", "nvcc", "nvrtc", "z3"])
 def test_extras(extra: str) -> None:
     assert PROJECT["project"]["optional-dependencies"][extra]
 
