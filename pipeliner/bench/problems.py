@@ -65,7 +65,7 @@ PEERS: Final = {
 
 _CALLS: Final[dict[str, Callable[[Any], Runner]]] = {
     CUBLAS: cublas,
-    CUDNN: cudnn,
+    CUDNN: lambda spec: sdpa(spec, "cuDNN") if isinstance(spec, Attention) else cudnn(spec),
     TRITON: triton,
     TORCH: compiled_by_torch,
 }

@@ -46,7 +46,7 @@ from ..values.released import options as todays
 from ..values.released import recorded_tile
 from .functions import FUNCTION, is_named, named_functions
 
-SHIPPED: Final = ("ladder", "depths")
+SHIPPED: Final = ("ladder", "depths", "attention")
 """Experiments that come with the library, by name."""
 
 KINDS: Final = ("gemm", "gated", "conv", "attention", "rows", "scaled", FUNCTION)

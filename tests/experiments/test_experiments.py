@@ -218,6 +218,30 @@ def test_the_ladder_has_every_rung_and_each_can_be_made():
     assert moved["warp-specialised"] == {"tma"}
 
 
+@pytest.mark.slow
+def test_each_step_of_attention_adds_a_mechanism():
+    """The plan of each variant: slots, roles, and which matmul runs under that of the next step."""
+    steps = [step for step in steps_of(read_experiment("attention"), H100) if step.candidate]
+    assert len(steps) == 10
+    assert not any(step.failure for step in steps)
+    options = ("depth", "mechanism", "instruction", "in_flight")
+    found = {}
+    for step in steps:
+        if not step.spec.causal:
+            asked = {one: getattr(step.candidate.request, one) for one in options}
+            plan = pipeliner.build(step.candidate.function(step.spec), H100, **asked).plan
+            (loop,) = plan.loops
+            slots = min(ring.depth for ring in loop.rings if ring.scope == "shared")
+            behind = {op.stage for op in loop.ops if op.kind == "mma"}
+            found[step.variant.name] = slots, len(plan.roles), max(behind) - min(behind)
+    assert found["one slot"] == (1, 0, 0)
+    assert found["rings, cp.async"][0] > 1
+    assert found["rings, cp.async"][1] == 0
+    assert found["warp-specialised, TMA"] == (3, 2, 0)
+    assert found["softmax under the next matmul"] == (3, 2, 1)
+    assert found["chosen by the model"] == found["softmax under the next matmul"]
+
+
 def test_depths_go_over_both_suites():
     depths = read_experiment("depths")
     kinds = [type(one.spec) for one in depths.workloads]
