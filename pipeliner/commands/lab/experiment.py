@@ -59,15 +59,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = textwrap.fill(
-        f"{HELP}. What is recorded already is not measured again. Two come with the library: "
-        "'ladder', the rungs of the tutorials, and 'depths', one to eight slots on both suites.",
+        f"{HELP}. What is recorded already is not measured again. Three come with the library: "
+        "'ladder', the rungs of the tutorials, 'depths', one to eight slots on both suites, and "
+        "'attention', one mechanism after the other.",
         WIDTH,
     )
     options = textwrap.fill(
         f"options of a variant: {', '.join(name for name in OPTIONS if name != 'plan')}", WIDTH
     )
     parser.epilog = f"a file, in TOML:\n\n{textwrap.indent(EXAMPLE, '  ')}\n{options}"
-    parser.add_argument("file", metavar="FILE", help="a TOML file; or ladder, or depths")
+    parser.add_argument("file", metavar="FILE", help="a TOML file; or ladder, depths or attention")
     parser.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
     parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")
     parser.add_argument("--jobs", type=int, help="processes that compile (default: cores - 1)")
