@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeAlias, overload
@@ -17,7 +18,8 @@ from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
 from .closed_form import contraction_info
-from .loops.attention_cut import ctas_of
+from .loops.attention_best import best_attention
+from .loops.attention_walk import walked_tiles
 from .loops.forms import loop_info
 from .tile_space import (
     FEW_QUERIES,
@@ -123,7 +125,7 @@ def default_tile(
     if isinstance(workload, LOOPS):
         times = compare_loops(workload, machine, instruction, accumulate, splits)
         if isinstance(workload, Attention):
-            return _best_attention(workload, machine, times)
+            return best_attention(workload, machine, times, (SAME_WAVE, SAME_TIME))
         return min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
     if isinstance(workload, Conv) and depthwise:
         return depthwise_tile(workload)
@@ -222,67 +224,29 @@ def compare_loops(
     request = Request(instruction=instruction, accumulate=accumulate)
     found: dict[LoopTile, float] = {}
     failed: PipelinerError | None = None
-    for tile in loop_tiles(workload, machine, splits):
-        try:
-            plan = Ranking(loop_info(workload, tile), machine, request).best().plan
-        except PipelinerError as err:  # what is demanded does not fit this tile
-            failed = err
-            continue
+
+    def compare(tile: LoopTile) -> None:
+        plan = Ranking(loop_info(workload, tile), machine, request).best().plan
         pipelined = any(loop.pipelined for loop in plan.loops)
         if plan.matmuls and plan.predicted_us > 0.0 and (pipelined or tile.m not in FEW_QUERIES):
             found[tile] = plan.predicted_us
+
+    for tile in loop_tiles(workload, machine, splits):
+        try:
+            compare(tile)
+        except PipelinerError as err:  # what is demanded does not fit this tile
+            failed = err
+    if found and isinstance(workload, Attention):
+        best = best_attention(workload, machine, found, (SAME_WAVE, SAME_TIME))
+        for walked in walked_tiles(workload, best, machine):
+            with suppress(PipelinerError):  # such as copies by the threads that multiply
+                compare(walked)
     if found:
         return found
     if failed is not None and instruction != "auto":
         raise failed
     reason = Reason("tile.no_plan") if failed is None else failed.reason
     raise WorkloadError("tile.none", workload=workload.name, machine=machine.name, why=reason)
-
-
-def _best_attention(
-    workload: Attention, machine: Machine, compared: Mapping[LoopTile, float]
-) -> AttentionTile:
-    """The tile of the least time; of one whose keys are split, with the reason for that.
-
-    Of those of about that time it is the one that keeps most SMs busy, or has most rows: of more
-    warpgroups more compute while one multiplies.
-    """
-    times = {tile: us for tile, us in compared.items() if isinstance(tile, AttentionTile)}
-    least = min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
-    about = times[least] * (1 + (SAME_WAVE if least.splits == 1 else SAME_TIME))
-    near = [tile for tile, us in times.items() if us <= about]
-    if least.splits == 1:
-        best = min(
-            (tile for tile in near if tile.splits == 1),
-            key=lambda tile: (-tile.m, times[tile], -tile.n),
-        )
-    else:
-        best = min(
-            (tile for tile in near if tile.splits > 1),
-            key=lambda tile: (-_busy(workload, tile, machine), tile.splits, times[tile]),
-        )
-    whole = {tile: us for tile, us in times.items() if tile.splits == 1}
-    if best.splits == 1 or not whole:
-        return best
-    other = min(whole, key=lambda tile: whole[tile])
-    alone = replace(best, splits=1)
-    why = Reason(
-        "split.keys",
-        ctas=ctas_of(workload, alone),
-        busy=_busy(workload, alone, machine),
-        sms=machine.sms,
-        splits=best.splits,
-        us=times[best],
-        whole_us=whole[other],
-        whole=f"{other.m}x{other.n}",
-    )
-    return replace(best, why=why)
-
-
-def _busy(workload: Attention, tile: AttentionTile, machine: Machine) -> float:
-    """The fraction of the SMs that have a CTA, as a mean over the waves."""
-    ctas = ctas_of(workload, tile)
-    return ctas / (math.ceil(ctas / machine.sms) * machine.sms)
 
 
 def compare_tiles(

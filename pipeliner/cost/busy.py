@@ -77,6 +77,19 @@ CHAIN_CYCLES: Final = constant(
     date="2026-11-23",
 )
 
+CHAIN_TILE_CYCLES: Final = constant(
+    "CHAIN_TILE_CYCLES",
+    250,
+    "cycles",
+    "what a step of such warpgroups takes more in a persistent kernel",
+    formula="busy = (...) ^ (1 / 2) + CHAIN_CYCLES + CHAIN_TILE_CYCLES",
+    source=measured(
+        "H200, attention, heads of 128 by 128x128, 132 CTAs beside one for each tile",
+        "4k keys 918 and 844 us, 1k keys 243 and 250; heads of 64 with 1k 329 and 349",
+    ),
+    date="2026-11-23",
+)
+
 LONE_WARP_CYCLES: Final = constant(
     "LONE_WARP_CYCLES",
     100,
@@ -156,7 +169,8 @@ def _chain_cycles(work: Work) -> float:
     pipes = (usage.tensor, usage.sfu, usage.fma + usage.issue)
     if work.loads.synchronised:
         return sum(pipes)
-    return float(sum(cycles**CHAIN_NORM for cycles in pipes) ** (1 / CHAIN_NORM) + CHAIN_CYCLES)
+    beside = CHAIN_CYCLES + (CHAIN_TILE_CYCLES if work.grid.tiles > 1 else 0)
+    return float(sum(cycles**CHAIN_NORM for cycles in pipes) ** (1 / CHAIN_NORM) + beside)
 
 
 def hidden_bubble(work: Work, busy: float, bubble: float, l1_wait: float) -> float:

@@ -162,6 +162,17 @@ def test_without_warpgroups_what_is_chosen_of_many_queries_is_pipelined(target: 
     assert plan.loops[0].pipelined
 
 
+def test_few_steps_are_taken_by_a_cta_for_each_sm() -> None:
+    """What a tile waits for at its ends counts more than what its steps take longer."""
+    few, many = Attention(16, 16, 1024, 1024, 128), Attention(4, 16, 4096, 4096, 128)
+    assert default_tile(few, H100).persistent == H100.sms
+    assert default_tile(many, H100).persistent is None
+    assert any(isinstance(t, AttentionTile) and t.persistent for t in compare_loops(many, H100))
+    assert default_tile(replace(few, causal=True), H100).persistent is None
+    assert default_tile(Attention(1, 8, 1024, 1024, 128), H100).persistent is None
+    assert default_tile(few, A100).persistent is None
+
+
 def test_the_plan_says_why_keys_are_split() -> None:
     attention = Attention(1, 32, 1, 8192, 128, kv_heads=8)
     (kernel,) = kernel_info(attention, default_tile(attention, H100)).elementwise
