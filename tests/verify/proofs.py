@@ -3,14 +3,17 @@
     python -m tests.verify.proofs                       all of them, the kernels of the suites for h100
     python -m tests.verify.proofs --only gemm --jobs 1
 
-A line has the kernel, what is proved of it or why not, and the seconds that it took. Exit status 1:
-a kernel is refuted, or one is not proved whose way loaded data does not decide.
+A line has the kernel, what is proved of it or why not, the seconds that it took, and behind the
+first kernel of a function the processor's for all of them, which others on the machine do not
+change. Exit status 1: a kernel is refuted, or one is not proved whose way loaded data does not
+decide.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -34,12 +37,16 @@ EXTENT: Final = 100
 
 @dataclass(frozen=True)
 class Row:
-    """One device function: whether it is proved, what is said of it, in how many seconds."""
+    """One device function: whether it is proved, what is said of it, in how many seconds.
+
+    ``busy``: seconds of processors, for all device functions of a module.
+    """
 
     name: str
     mark: str
     said: str
     seconds: float
+    busy: float = 0.0
 
     @property
     def is_right(self) -> bool:
@@ -77,6 +84,7 @@ def proved(place: tuple[str, int]) -> list[Row]:
     group, number = place
     name, build = list(kernels(group))[number]
     lowered = build().lowered
+    begun = _processors()
     found = prove(lowered)
     names = {name for one in found.kernels if one.why for name in _extents(one.why)}
     if names:
@@ -92,8 +100,15 @@ def proved(place: tuple[str, int]) -> list[Row]:
         counts = "; ".join(str(loop.said) for loop in one.loops) or str(one.statement)
         said = str(one.statement) if one.refuted or one.why else counts
         values = f" ({', '.join(names)} = {EXTENT})" if names else ""
-        rows.append(Row(f"{group} {name}", mark, said + values, one.seconds))
+        busy = 0.0 if rows else _processors() - begun
+        rows.append(Row(f"{group} {name}", mark, said + values, one.seconds, busy))
     return rows
+
+
+def _processors() -> float:
+    """Seconds of processors that this process and those that have ended have taken."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _extents(why: Any) -> tuple[str, ...]:
@@ -112,14 +127,17 @@ def main(argv: list[str] | None = None) -> int:
         for some in pool.imap(proved, places):
             for row in some:
                 rows.append(row)
-                print(f"{row.name:40} {row.mark:10} {row.seconds:6.2f} s  {row.said}", flush=True)
+                spent = f"{row.seconds:6.2f} s {row.busy:6.2f} s"
+                print(f"{row.name:40} {row.mark:10} {spent}  {row.said}", flush=True)
+    busy = [row.busy for row in rows if row.busy]
     seconds = [row.seconds for row in rows]
     print(
         f"{len(rows)} kernels: {sum(row.mark == 'proved' for row in rows)} proved for all trip counts, "
         f"{sum(row.mark == 'own counts' for row in rows)} for their own, "
         f"{sum(row.mark == 'data' for row in rows)} where data decides, "
         f"{sum(not row.is_right for row in rows)} not; "
-        f"median {statistics.median(seconds):.2f} s, most {max(seconds):.2f} s"
+        f"median {statistics.median(seconds):.2f} s, most {max(seconds):.2f} s; "
+        f"of processors {statistics.median(busy):.2f} s, {max(busy):.2f} s, all {sum(busy):.0f} s"
     )
     return 0 if all(row.is_right for row in rows) else 1
 
