@@ -140,9 +140,13 @@ def wgmma_timing(
 
 
 def _is_chained(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]) -> bool:
-    """Whether threads that multiply by tensor cores compute something beside."""
+    """Whether threads that multiply by tensor cores compute on sums between the matmuls.
+
+    What reads staged tiles alone waits for no matmul of its step, and runs under them.
+    """
     by_tensor_core = [multiplied_by(plan).rate is not None for _, plan in matmuls_of(loop, matmuls)]
-    return any(isinstance(op, StatementInfo) for op in loop.ops) and any(by_tensor_core)
+    between = [op for op in loop.ops if isinstance(op, StatementInfo) and not op.reads]
+    return bool(between) and any(by_tensor_core)
 
 
 def _is_wide(plan: MatmulPlan) -> bool:
