@@ -154,7 +154,8 @@ def test_consumers_that_have_a_tile_each_do_not_share_such_a_slot() -> None:
 
 def persistent(causal: bool) -> tuple[Attention, Any]:
     """Attention of two tiles a CTA, with rings that wrap in each, and its kernel."""
-    what = Attention(1, 2, 128, 200, 64, causal=causal)
+    queries, keys = (256, 256) if causal else (128, 200)
+    what = Attention(1, 2, queries, keys, 64, causal=causal)
     schedule = schedule_attention(what, AttentionTile(64, 64, persistent=2))
     return what, pipeliner.build(schedule, "h100", depth=2)
 
