@@ -62,7 +62,7 @@ def disagreements(plan: KernelPlan, kernels: Sequence[tuple[Any, Launched]]) -> 
     for loop in plan.loops:
         for ring in loop.rings:
             if loop.pipelined and ring.buffer in places:
-                found += _slots(ring, places[ring.buffer], seen)
+                found += _slots(ring, loop.trip, places[ring.buffer], seen)
     found += _mbarriers(plan, places, seen)
     found += _counts(plan, seen)
     return tuple(found)
@@ -108,13 +108,15 @@ def _launches(plan: KernelPlan, kernels: Sequence[Launched]) -> Iterator[Reason]
         yield Reason("proof.plan_bytes", planned=plan.smem.bytes, found=most)
 
 
-def _slots(ring: RingPlan, place: SmemBuffer, seen: CodeFacts) -> Iterator[Reason]:
-    """The slots that the copies of a ring fill: all of them, and nothing else."""
+def _slots(ring: RingPlan, trip: str, place: SmemBuffer, seen: CodeFacts) -> Iterator[Reason]:
+    """The slots that the copies of a ring fill: as many as a loop fills, and nothing else."""
     parts = [part for op in ring.producers for part in seen.written.get(str(op), ())]
     if not parts:
         return
     slots = np.unique((np.concatenate(parts) - place.offset) // ring.slot_bytes)
-    if slots.tolist() != list(range(ring.depth)):
+    least = min(ring.depth, int(trip)) if trip.isdecimal() else 1
+    filled = slots.tolist()
+    if filled != list(range(len(filled))) or not least <= len(filled) <= ring.depth:
         found = tuple(int(slot) for slot in slots)
         yield Reason("proof.plan_slots", buffer=ring.buffer, planned=ring.depth, found=found)
 

@@ -90,3 +90,9 @@ def test_what_the_passes_say_is_what_they_made(by_roles: Any, by_groups: Any) ->
 def test_a_slot_more_than_there_is_memory_for(by_groups: Any) -> None:
     found = proof_with(by_groups, lambda plan: ring_of(plan, 1))
     assert {reason.code for reason in found.disagreements} == {"proof.plan_slots"}
+
+
+def test_a_loop_of_fewer_iterations_than_slots_fills_as_many() -> None:
+    schedule = schedule_gemm(Gemm(m=32, n=32, k=32), GemmTile(32, 32, 32))
+    found = proof_with(pipeliner.build(schedule, "a100", depth=3), lambda plan: plan)
+    assert found.disagreements == ()
