@@ -194,7 +194,11 @@ version = types.SimpleNamespace(cuda="13.0")
 backends = types.SimpleNamespace(
     cuda=types.SimpleNamespace(matmul=types.SimpleNamespace(allow_tf32=False)),
     cudnn=types.SimpleNamespace(
-        benchmark=False, benchmark_limit=10, allow_tf32=True, version=lambda: 91002
+        benchmark=False,
+        benchmark_limit=10,
+        deterministic=False,
+        allow_tf32=True,
+        version=lambda: 91002,
     ),
 )
 _RNG = np.random.default_rng()

@@ -48,7 +48,7 @@ from .results import (
     TORCH,
     TRITON,
 )
-from .vendor.convolutions import EveryEngine, cudnn
+from .vendor.convolutions import cudnn, every_engine
 from .vendor.every import every_algorithm
 from .vendor.products import as_gemm
 
@@ -254,7 +254,8 @@ def describe(kernel: Kernel) -> str:
 
 def _tile_title(tile: Tile) -> str:
     if isinstance(tile, DepthwiseTile):
-        return f"{tile.pixels} pixels of {tile.vector} channels a thread"
+        rows = f"{tile.rows} x " if tile.rows else ""
+        return f"{rows}{tile.pixels} pixels of {tile.vector} channels a thread"
     if isinstance(tile, (NaiveTile, RowTile)):
         return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
@@ -280,7 +281,7 @@ def _every(spec: Spec, hot: bool) -> Iterator[Contender]:
     if isinstance(spec, Gemm) or as_gemm(spec) is not None:
         yield _library(EVERY_ALGORITHM, functools.partial(every_algorithm, hot=hot), spec)
     if not isinstance(spec, Gemm):
-        yield _library(EVERY_ENGINE, EveryEngine, spec)
+        yield _library(EVERY_ENGINE, functools.partial(every_engine, hot=hot), spec)
 
 
 def _attention(spec: Attention) -> Iterator[Contender]:

@@ -16,8 +16,8 @@ from pipeliner import bench
 from pipeliner.bench import peers
 from pipeliner.bench.libraries import triton
 from pipeliner.bench.results import EVERY_ALGORITHM, EVERY_ENGINE, TORCH
-from pipeliner.bench.vendor import convolutions
-from pipeliner.bench.vendor.convolutions import EveryEngine, cudnn
+from pipeliner.bench.vendor import fastest
+from pipeliner.bench.vendor.convolutions import cudnn, every_engine
 from pipeliner.errors import ToolError, WorkloadError
 from pipeliner.plan.request import Request
 from pipeliner.schedules import (
@@ -220,25 +220,27 @@ def test_gradients_of_torch_are_called_right(torch, conv, of) -> None:
 
 
 def test_every_engine_is_tried_at_the_first_call(torch, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[int] = []
-    convolve = fake_torch.nn.functional.conv2d
+    asked: list[tuple[int, bool, bool]] = []
+    convolve, flags = fake_torch.nn.functional.conv2d, fake_torch.backends.cudnn
 
     def noted(*args, **options):
-        limits.append(fake_torch.backends.cudnn.benchmark_limit)
+        asked.append((flags.benchmark_limit, flags.deterministic, flags.allow_tf32))
         return convolve(*args, **options)
 
     monkeypatch.setattr(fake_torch.nn.functional, "conv2d", noted)
     named = ("sm90_fprop", "reorder")
-    monkeypatch.setattr(convolutions, "kernel_names", lambda torch, call: named)
+    monkeypatch.setattr(fastest, "kernel_names", lambda torch, call: named)
+    monkeypatch.setattr(fastest, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(fastest, "fastest", lambda calls, time: 2)
     conv = CONVS[0]
     x, w = (fake_torch.Tensor(array) for array in conv.inputs())
-    run = EveryEngine(conv)
+    run = every_engine(conv)
     exact = conv.reference(x.data, w.data)
     np.testing.assert_allclose(run(x, w, None).data, exact, rtol=2**-10, atol=1e-4)
-    assert limits == [0]
-    assert fake_torch.backends.cudnn.benchmark_limit == 10
-    assert run.chosen == "sm90_fprop + reorder"
-    assert run.back_to_back is run
+    ways = [(0, False, False), (0, False, True), (0, True, False), (0, True, True)]
+    assert asked == [*ways, ways[2]]
+    assert (flags.benchmark_limit, flags.deterministic) == (10, False)
+    assert run.chosen == "sm90_fprop + reorder, of 4"
 
 
 def test_cudnn_chooses_its_algorithm_by_trying(torch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,18 @@ copied.
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from ...errors import ToolError, WorkloadError
+from ...errors import WorkloadError
 from ...measuring import Runner
 from ...measuring.contenders import ChoosingRunner
-from ...measuring.graphs import kernel_names
 from ...schedules import Conv, ConvInputGrad, ConvWeightGrad
 from ...schedules.workloads import Spec
 from ...values.elements import element
+from .fastest import Fastest, NamedCall
 
 CUDNN: Final = "cuDNN"
 
@@ -37,45 +38,44 @@ def cudnn(spec: Spec) -> Runner:
     import torch
 
     conv = plain_convolution(spec, CUDNN)
-    tf32 = conv.dtype == "tfloat32"
+    needed = conv.dtype == "tfloat32"
     convolved = _convolution(spec, conv)
 
-    def run(x: Any, w: Any, out: Any) -> Any:
+    def run(x: Any, w: Any, out: Any, *, tf32: bool | None = None) -> Any:
         torch.backends.cudnn.benchmark = True
-        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = needed if tf32 is None else tf32
         return convolved(x, w)
 
     return run
 
 
-class EveryEngine(ChoosingRunner):
+def every_engine(spec: Spec, *, hot: bool = False) -> ChoosingRunner:
     """The same by the fastest of all engines of cuDNN, where benchmark mode tries some.
 
-    torch keeps what it found first for a shape: nothing else may have run it in this process.
+    torch tries each engine once and keeps the first that was fastest, for a shape and for how it
+    was asked: one sample, which may mislead. So it is asked in several ways that come to the same,
+    and what it found is timed again. Nothing else may have run the shape in this process.
     """
+    import torch
 
-    def __init__(self, spec: Spec) -> None:
-        import torch
+    run, conv = cudnn(spec), plain_convolution(spec, CUDNN)
+    tf32 = (False,) if conv.storage == "float32" else (False, True)
+    ways = [
+        NamedCall("", functools.partial(_asked, torch, run, asked))
+        for asked in itertools.product((False, True), tf32)
+    ]
+    return Fastest(ways, hot)
 
-        self._torch, self._run, self._said = torch, cudnn(spec), ""
 
-    def __call__(self, *arguments: Any) -> Any:
-        before = self._torch.backends.cudnn.benchmark_limit
-        self._torch.backends.cudnn.benchmark_limit = EVERY
-        try:
-            made = self._run(*arguments)
-        finally:
-            self._torch.backends.cudnn.benchmark_limit = before
-        if not self._said:
-            self._said = "an engine that the driver does not name"
-            with contextlib.suppress(ToolError):
-                names = kernel_names(self._torch, lambda: self._run(*arguments))
-                self._said = " + ".join(names)
-        return made
-
-    @property
-    def chosen(self) -> str:
-        return self._said
+def _asked(torch: Any, run: Runner, asked: tuple[bool, bool], *arguments: Any) -> Any:
+    """``run``, asked to be deterministic or not, and where nothing is fp32 with tf32 or not."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark_limit, cudnn.deterministic
+    cudnn.benchmark_limit, cudnn.deterministic = EVERY, asked[0]
+    try:
+        return run(*arguments, tf32=asked[1] or None)
+    finally:
+        cudnn.benchmark_limit, cudnn.deterministic = before
 
 
 def plain_convolution(spec: Spec, peer: str) -> Conv:

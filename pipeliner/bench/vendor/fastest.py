@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...diagnostics import Why
 from ...errors import PipelinerError, ToolError
 from ...measuring import FLUSH_BYTES, Runner, timed
 from ...measuring.contenders import ChoosingRunner
 from ...measuring.graphs import captured, kernel_names
+from ...values.failure import why
 
 NEAR: Final = 1.25
 """Times of the fastest within which a way is timed again."""
@@ -63,9 +65,10 @@ class Fastest(ChoosingRunner):
     def _choose(self, arguments: tuple[Any, ...]) -> None:
         import torch
 
-        running = [way for way in self._ways if _runs(way, arguments)]
+        failures: list[Why] = []
+        running = [way for way in self._ways if _runs(way, arguments, failures)]
         if not running:
-            raise ToolError("peer.no_algorithm", tried=len(self._ways))
+            raise ToolError("peer.no_algorithm", tried=len(self._ways), why=failures[0])
         torch.cuda.synchronize()
         calls = [functools.partial(way.run, *arguments) for way in running]
         flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
@@ -104,9 +107,10 @@ def named(torch: Any, way: NamedCall, call: Callable[[], object]) -> str:
     return ", ".join(filter(None, (" + ".join(kernels), way.name)))
 
 
-def _runs(way: NamedCall, arguments: tuple[Any, ...]) -> bool:
+def _runs(way: NamedCall, arguments: tuple[Any, ...], failures: list[Why]) -> bool:
     try:
         way.run(*arguments)
-    except PipelinerError:
+    except (PipelinerError, RuntimeError) as err:  # of torch: no engine that is asked for so
+        failures.append(why(err))
         return False
     return True

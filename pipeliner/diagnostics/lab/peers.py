@@ -46,7 +46,7 @@ SENTENCES: Final = {
     ),
     "peer.cublaslt_missing": "cannot run cuBLASLt: torch has not loaded {library}",
     "peer.cublaslt_status": "cannot run cuBLASLt: {call} returns status {status}",
-    "peer.no_algorithm": "cannot run cuBLASLt: none of its {tried} algorithms runs",
+    "peer.no_algorithm": "cannot run the vendor's library: none of {tried} ways runs: {why}",
     "peer.product": (
         "cannot run {workload} in cuBLASLt: expected a plain product of types that it has"
     ),
