@@ -35,7 +35,7 @@ def why_carried(
     """Return why ``buf`` may carry values between iterations; None if it does not."""
     if any(buf in op.viewed for op in found):
         return Reason("version.viewed")
-    written = _Written()
+    written = _Written(form.var)
     for op in found:
         mine = [access for access in op.accesses if access.buffer.same_as(buf)]
         if not mine:
@@ -51,25 +51,34 @@ def why_carried(
             if access.reads and not written.covers(box, conditions):
                 return written.why_not(box)
             if access.writes:
-                written.add(box, conditions)
+                written.add(box, parts)
     return None
 
 
 @dataclass(slots=True)
 class _Written:
-    """The bounds of what was written, each with the conditions of the write."""
+    """The bounds of what was written, each with the conditions of the write that may differ.
 
+    ``writes``: each with all its conditions, also those that are the same in each iteration of
+    ``var``: what is written either way is written under their negation, too.
+    """
+
+    var: Var
     boxes: list[tuple[list[Any], _Box]] = field(default_factory=list)
+    writes: list[tuple[list[Any], _Box]] = field(default_factory=list)
 
-    def add(self, box: _Box, conditions: list[Any]) -> None:
+    def add(self, box: _Box, parts: list[Any]) -> None:
+        conditions = [part for part in parts if _varies(part, self.var)]
         for index, (known, old) in enumerate(self.boxes):
             if _same_conditions(known, conditions):
                 self.boxes[index] = (known, tuple(map(_hull, old, box)))
                 break
         else:
             self.boxes.append((conditions, box))
-        for known, old in list(self.boxes):
-            always = _either_way(known, conditions)
+        before = list(self.writes)
+        self.writes.append((parts, box))
+        for known, old in before:
+            always = _either_way(known, parts)
             if always is not None and old == box:
                 self.add(box, always)
 

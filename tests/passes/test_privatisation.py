@@ -78,6 +78,19 @@ def graph(*statements: Any) -> Any:
             (either(K < 8, write(TX), write(TX + 1)), read(TX)),
             "version.not_always_written",
         ),
+        ((either(tirx.And(K < 8, TX < 9), write(TX), write(TX)), read(TX)), ""),
+        (
+            (either(tirx.And(K < 8, TX < 9), write(TX), write(TX + 1)), read(TX)),
+            "version.not_always_written",
+        ),
+        (
+            (when(tirx.And(K < 8, TX < 9), write(TX)), read(TX)),
+            "version.not_always_written",
+        ),
+        (
+            (when(K < 8, either(tirx.And(K < 7, TX < 9), write(TX), write(TX))), read(TX)),
+            "version.not_always_written",
+        ),
         (
             (when(TX < 8, either(K < 8, write(TX), write(TX))), read(TX)),
             "",
