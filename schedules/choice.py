@@ -18,12 +18,12 @@ from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
 from .closed_form import contraction_info
+from .depthwise import depthwise_tile
 from .loops.attention_best import best_attention
 from .loops.attention_walk import walked_tiles
 from .loops.forms import loop_info
 from .tile_space import (
     FEW_QUERIES,
-    depthwise_tile,
     loop_tiles,
     raster_group,
     tiles_of,
@@ -128,7 +128,7 @@ def default_tile(
             return best_attention(workload, machine, times, (SAME_WAVE, SAME_TIME))
         return min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
     if isinstance(workload, Conv) and depthwise:
-        return depthwise_tile(workload)
+        return depthwise_tile(workload, machine)
     found = compare_tiles(workload, machine, instruction, splits, accumulate, within=WORTH_A_PLAN)
     best = found.best
     if best.depth:  # its neighbours were part of the comparison

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import PipelinerError
+from .depthwise import threads_alike
 from .loops.attention_alike import attention_alike, attention_tile, ctas_for
 from .loops.products import ProductCut, is_alike
 from .tiles import (
@@ -112,7 +113,9 @@ def _is_alike(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> bool:
     """Whether the kernel of ``small`` has every kind of CTA and step that that of ``spec`` has."""
     try:
         if isinstance(tile, DepthwiseTile):
-            return _threads_alike(small, spec, tile)
+            assert isinstance(small, Conv)
+            assert isinstance(spec, Conv)
+            return threads_alike(small, spec, tile, TILES)
         if isinstance(tile, NaiveTile):
             return _naive_alike(small, spec, tile, needs)
         if isinstance(tile, AttentionTile):
@@ -229,18 +232,6 @@ def _tile_for(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> Tile:
     made = replace(tile, raster_group=_together(cut, whole)) if whole.group == 1 else tile
     few = tile.persistent and _persistent(cut.tiles, whole.tiles, tile, needs)
     return replace(made, persistent=few or tile.persistent)
-
-
-def _threads_alike(small: Spec, spec: Spec, tile: DepthwiseTile) -> bool:
-    assert isinstance(small, Conv)
-    assert isinstance(spec, Conv)
-    each = tile.pixels * tile.vector
-    threads = [one.pixels * one.k // each for one in (small, spec)]
-    if small.pixels % tile.pixels or bool(threads[0] % tile.threads) != bool(
-        threads[1] % tile.threads
-    ):
-        return False
-    return threads[0] > min(TILES * tile.threads, threads[1] - 1)
 
 
 def _naive_alike(small: Spec, spec: Spec, tile: NaiveTile, needs: Needs) -> bool:

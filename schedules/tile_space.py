@@ -17,7 +17,7 @@ from ..instructions import warpgroup_tiles
 from ..instructions.dtypes import element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.warpgroup_tiles import up_to
-from ..machine import VECTOR_BYTES, Machine
+from ..machine import Machine
 from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import may_gain_from_clusters
@@ -25,7 +25,7 @@ from ..space.neighbours import AxisValues
 from .closed_form import copy_info, storage_bytes, typical
 from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
 from .loops.rows import row_tiles
-from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, LoopTile, RowTile, divisor
+from .tiles import AttentionTile, ConvTile, GemmTile, LoopTile, RowTile, divisor
 from .workloads import (
     LOOPS,
     MAX_SPLITS,
@@ -69,12 +69,6 @@ LARGE_TILE: Final = 128 * 128
 
 2048 cubed in tiles of 128 x 256 took 27.7 us in groups of 16, 28.0 us in groups of 4.
 """
-
-DEPTHWISE_PIXELS: Final = 4
-"""Neighbouring outputs of a thread, which share each weight that it loads."""
-
-DEPTHWISE: Final = ((1, 2, 4, 8), (1, 2, 4, 8), (64, 128, 256))
-"""Pixels and channels of a thread, threads of a CTA: what a search tries of a depthwise tile."""
 
 LEAST_STEPS: Final = 4
 """Fewest steps of a split: with fewer, a CTA only fills and drains its rings."""
@@ -238,19 +232,6 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
                     if boxes
                     else persistent,
                 )
-
-
-def depthwise_tiles(conv: Conv) -> Iterator[DepthwiseTile]:
-    """The tiles of a depthwise convolution that a search tries."""
-    for pixels, vector, threads in itertools.product(*DEPTHWISE):
-        if conv.k % vector == 0 and conv.pixels % pixels == 0:
-            yield DepthwiseTile(pixels, vector, threads)
-
-
-def depthwise_tile(conv: Conv) -> DepthwiseTile:
-    """Vectors of sums as wide as one access, as far as channels go, and pixels that divide all."""
-    widest = VECTOR_BYTES // element_bytes(conv.accumulator)
-    return DepthwiseTile(math.gcd(conv.pixels, DEPTHWISE_PIXELS), math.gcd(conv.k, widest))
 
 
 def _candidates(workload: Gemm | Convolution) -> Iterator[tuple[Contraction, GemmTile]]:

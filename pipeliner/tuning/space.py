@@ -25,7 +25,8 @@ from ..records.candidate import Candidate
 from ..schedules import AttentionTile, Conv, DepthwiseTile, GemmTile, RowTile
 from ..schedules.choice import compare_loops, compare_tiles
 from ..schedules.closed_form import kernel_info
-from ..schedules.tile_space import depthwise_tiles, rasterised, tile_neighbours
+from ..schedules.depthwise import depthwise_tiles
+from ..schedules.tile_space import rasterised, tile_neighbours
 from ..schedules.tiles import LoopTile
 from ..schedules.workloads import LOOPS, Spec
 from ..space.neighbours import crossed, depth_of, instructions, neighbours
@@ -215,4 +216,5 @@ def _depthwise(spec: Conv) -> list[Point]:
 
 
 def _depthwise_features(tile: DepthwiseTile) -> Features:
-    return tuple(math.log2(extent) for extent in (tile.pixels, tile.vector, tile.threads))
+    extents = (tile.pixels, tile.vector, tile.threads, max(1, tile.rows))
+    return tuple(math.log2(extent) for extent in extents)

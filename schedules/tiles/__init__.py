@@ -74,16 +74,20 @@ class DepthwiseTile:
     """Parameters of a depthwise convolution's schedule.
 
     ``pixels``: neighbouring outputs of a thread, each with ``vector`` channels. ``threads``: of a
-    CTA.
+    CTA, at most. ``rows``: so many rows of ``pixels`` each, over which a window of input rows
+    slides; 0: pixels are counted over all rows, and each reads its inputs by itself.
     """
 
     pixels: int
     vector: int
     threads: int = 128
+    rows: int = 0
 
     def __post_init__(self) -> None:
-        """WorkloadError names a size that is no number of at least 1."""
+        """WorkloadError names a size that is no number of at least 1 (``rows``: 0)."""
         _check_sizes(self, "pixels", "vector", "threads")
+        if self.rows != 0:
+            _check_sizes(self, "rows")
 
 
 @dataclass(frozen=True, slots=True)

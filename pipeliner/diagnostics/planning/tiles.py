@@ -18,6 +18,11 @@ SENTENCES: Final = {
     "scaled.columns": (
         "expected tile n to divide {block}, which share a scale, or to be a multiple, not {columns}"
     ),
+    "tile.regions": (
+        "cannot cut '{workload}' into regions of {vector} channels: expected two dimensions, "
+        "channels innermost and a multiple of that, one output of each, floats, no epilogue, and "
+        "weights that {most} bytes of shared memory hold"
+    ),
     "tile.depthwise": "cannot schedule '{workload}' channel by channel: expected a convolution",
     "tile.batch": "cannot give each output of '{workload}' a thread: it is a batch",
     "tile.batch_axes": ("cannot launch {count} independent matmuls: gridDim.z is at most {most}"),
