@@ -91,7 +91,7 @@ def row_tiles(what: RowGemm, machine: Machine) -> list[RowTile]:
         for m, n in fit or [(least, narrow)]
         for ctas in (
             grids(ProductCut.of(what, RowTile(m, n)).count, machine)
-            if machine.wgmma(what.types.dtype)
+            if machine.multiplies_by_warpgroup
             else [None]
         )
     ]
