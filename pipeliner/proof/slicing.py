@@ -332,9 +332,7 @@ class _Slicer:
             kept.touch(effect)
             return
         self._flush(effect, kept)
-        stays_local = isinstance(effect, ast.Call) and self._views.space(
-            _called(effect).removesuffix(".store")
-        )
+        stays_local = isinstance(effect, ast.Call) and self._views.space(_target(effect))
         if stays_local == "local":
             kept.body.append(ast.Expr(effect))
         else:
@@ -379,6 +377,14 @@ def _called(call: ast.Call) -> str:
     if isinstance(function, ast.Attribute):
         return f"{_named(function.value)}.{function.attr}"
     return ""
+
+
+def _target(call: ast.Call) -> str:
+    """Return the view that a call stores into; of another call, what it calls."""
+    of = call.func
+    if isinstance(of, ast.Attribute) and of.attr == "store":
+        return _named(of.value)
+    return _called(call)
 
 
 def _is_step(stmt: ast.Expr) -> bool:
