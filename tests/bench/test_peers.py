@@ -42,7 +42,10 @@ from .. import fake_torch
     [
         (Gemm(256, 256, 256, layout="NN"), r"\d+x\d+x\d+, depth"),
         (conv2d(1, 8, 8, 16, 16, 3, 3, pad=1), r"\d+x\d+x\d+, depth"),
-        (conv2d(1, 8, 8, 16, 16, 3, 3, pad=1, groups=16), r"\d+ x \d+ pixels of \d+ channels a thread, "),
+        (
+            conv2d(1, 8, 8, 16, 16, 3, 3, pad=1, groups=16),
+            r"\d+ x \d+ pixels of \d+ channels a thread, ",
+        ),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
