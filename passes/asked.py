@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from ..choice.mapped import uses_wgmma
 from ..diagnostics import Reason, Value
 from ..errors import PlanError
-from ..instructions.wgmma import WARPGROUP
+from ..instructions.wgmma_shapes import WARPGROUP
 from ..plan import CONSUMER, KernelPlan
 from ..plan.request import Request
 

@@ -55,25 +55,29 @@ def carry_out(
 
     A loop that cannot be scheduled, or would overlap nothing, is left as it is, unless the plan was
     ``given``. ``asked``: the mechanism of copies was asked for, so such copies stay. Raises
-    PlanError if the plan is impossible.
+    PlanError if the plan is impossible: why it cannot be pipelined, if it cannot be left either.
     """
     if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
         raise TargetError("matmul.target", arch=str(target.arch), needed=plan.target)
     check_skips(plan, facts.info)
     plan = _with_legal_copies(steps.func, plan)
     recognised = steps.func
+    first: PlanError | None = None
     while True:
         try:
             done = _schedule(steps, facts, plan, machine, given, asked=asked)
             if isinstance(done, KernelPlan):
                 return placed(steps, done, target, machine.smem_per_cta)
-            if given is not None or plan.roles:
-                raise done.error
-            plan = _without_pipelining(plan, facts.info, machine, done.error, done.loop)
-        except PlanError as err:
-            if given is not None or plan.roles:
-                raise
-            plan = _without_pipelining(plan, facts.info, machine, err)
+            err, loop = done.error, done.loop
+        except PlanError as failed:
+            err, loop = failed, ""
+        if given is not None or plan.roles:
+            raise err
+        first = first or err
+        try:
+            plan = _without_pipelining(plan, facts.info, machine, err, loop)
+        except PlanError as left:  # why it could not be pipelined says more
+            raise first from (None if left is first else left)
         steps.func = recognised
 
 

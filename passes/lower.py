@@ -18,6 +18,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as stock
 
 from ..plan.request import Request
+from ..proving.driver import Compilation
 from .device.addresses import split_addresses
 from .device.alignment import show_alignment
 from .device.check_arguments import check_arguments, take_addresses
@@ -266,12 +267,24 @@ def is_fresh_kernel(func: Any) -> bool:
 
 def pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """Return what TVM asks of a registered pipeline: passes, and those for host and device."""
+    compilation = Compilation()
 
     @tvm.transform.module_pass(opt_level=0, name=PIPELINE)
     def run(mod: Any, ctx: Any) -> Any:
-        return tvm.transform.Sequential([Slot(), *suffix()])(mod)
+        steps = suffix()
+        behind = [str(step.info.name) for step in steps].index(check_arguments.tvm_name) + 1
+        parted = tvm.transform.Sequential([Slot(), *steps[:behind]])(mod)
+        compilation.parted(parted)
+        return tvm.transform.Sequential(steps[behind:])(parted)
 
-    return run, stock.finalize_host_passes, finalize_device
+    def finalize_host() -> Any:
+        compilation.host_is_final()
+        return stock.finalize_host_passes()
+
+    def finalize_kernels() -> Callable[[Any], Any]:
+        return lambda mod: compilation.kernels_are_final(finalize_device()(mod))
+
+    return run, finalize_host, finalize_kernels
 
 
 def _unless(skip: bool, make: Callable[[], Any]) -> list[Any]:

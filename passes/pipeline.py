@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..choice.again import is_as_predicted, with_prediction
-from ..diagnostics import Reason
+from ..diagnostics import Reason, each_of
 from ..errors import TargetError
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, KernelPlan, SyncPlan
@@ -22,12 +22,14 @@ from ..space.axes import clusters_considered
 from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
 from ..values.failure import refusal
+from ..values.notes import note_in
 from .asked import check_asked
 from .carry_out import carry_out, placed
 from .dependence.overlap import note_overlap
 from .ir.marks import is_marked
 from .ir.named_pass import named_pass
 from .ir.nodes import SBlockRealize, buffer_bytes, is_global, walk
+from .prepare.host_accesses import check_host
 from .recognise.facts import Facts, recognise, with_sharing
 from .schedule.annotations import is_asked
 from .schedule.obeyed import check_given, check_obeyed
@@ -45,6 +47,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     """
     if is_marked(func):
         return func
+    check_host(func)
     func = note_overlap(func)
     if request.plan is not None and request.plan.sync.by == "tvm":
         return _left(func, request.plan)
@@ -116,7 +119,10 @@ def _recognised(steps: Steps, machine: Machine, request: Request) -> Facts:
 
 
 def _marked(steps: Steps, plan: KernelPlan) -> Any:
-    """Return the function so far, carrying its plan."""
+    """Return the function so far, carrying its plan, which says what its schedule notes of it."""
+    note = note_in(dict(steps.func.attrs))
+    said = [one for one in each_of(note) if one not in plan.reasons]
+    plan = replace(plan, reasons=(*said, *plan.reasons))
     return steps.func.with_attr(PLAN_ATTR, plan.to_json())
 
 

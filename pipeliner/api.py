@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .diagnostics import Reason
 from .errors import LoweringError, RecordsError
@@ -100,7 +100,7 @@ def build(
     *,
     db: str | Path | None = None,
     refine: bool = False,
-    prove: bool = False,
+    prove: bool | Literal["auto"] = "auto",
     **options: Unpack[Options],
 ) -> Kernel:
     """Compile ``func`` through our lowering; nothing runs until something is asked of the kernel.
@@ -113,13 +113,16 @@ def build(
     be nearly as fast as the best are all compiled, and the one is taken that is best by what ptxas
     made of it; no GPU is needed, and records are not looked at. With ``db`` a function, or one of
     knobs, is built as the fastest candidate that ``tune`` recorded of it. ``prove``: its ``proof``
-    is made at once. RecordsError: ``db`` with ``refine``, or for what is pipelined already.
-    TypeError: options for that. PlanError: ``refine`` where a depth is asked for; what ``pipeline``
-    raises. LoweringError: ``prove``, and the kernel is refuted, or its plan
-    says otherwise than the code.
+    is made at once; ``"auto"``: once nvcc compiles it, beside nvcc, for as long as that takes
+    (``kernel.proving`` has what came of it). RecordsError: ``db`` with ``refine``, or for what is
+    pipelined already. TypeError: options for that. PlanError: ``refine`` where a depth is asked
+    for; what ``pipeline`` raises. LoweringError: ``prove`` is True, and the kernel is refuted, or
+    its plan says otherwise than the code; with ``"auto"`` what compiles it raises that, where it is
+    refuted.
     """
     kernel = _built(func, target, db, asked(options) if refine else None, options)
-    if prove and kernel.proof.wrong:
+    kernel.proving.is_wanted = prove == "auto"
+    if prove is True and kernel.proof.wrong:
         raise LoweringError("proof.wrong", said=kernel.proof.wrong)
     return kernel
 

@@ -27,6 +27,7 @@ from .commands.kernels import (
     verify,
 )
 from .commands.lab import (
+    ablate,
     bench,
     calibrate,
     constants,
@@ -60,6 +61,7 @@ COMMANDS: Final = {
     "record": record,
     "regret": regret,
     "replay": replay,
+    "ablate": ablate,
     "completion": completion,
 }
 

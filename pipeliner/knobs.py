@@ -5,6 +5,7 @@
 reads. ``PIPELINER_CACHE``: the folder of kernels that are kept for PyTorch, and of proofs (default:
 ``pipeliner`` in ``XDG_CACHE_HOME`` or ``~/.cache``), ``PIPELINER_CACHE_MB``: the most megabytes of
 these kernels.
+``PIPELINER_PROVE``: ``never`` proves nothing beside nvcc (default: ``auto``).
 ``NO_COLOR``: plain output (https://no-color.org).
 ``NVCC_APPEND_FLAGS``: nvcc's own, kept where pipeliner appends to it.
 ``LD_LIBRARY_PATH``: passed on to processes that get further libraries.
@@ -22,6 +23,9 @@ from pathlib import Path
 from typing import Final
 
 _APPENDED: Final = "NVCC_APPEND_FLAGS"
+_PROVE: Final = "PIPELINER_PROVE"
+UNPROVED: Final = {_PROVE: "never"}
+"""What the environment has where nothing is to be proved beside nvcc."""
 
 
 def nvcc() -> str | None:
@@ -46,6 +50,11 @@ def cache_folder() -> Path:
 def cache_megabytes() -> str:
     """How many megabytes of compiled kernels are kept, as the user says it."""
     return os.environ.get("PIPELINER_CACHE_MB") or "1024"
+
+
+def proves() -> bool:
+    """Whether kernels may be proved beside nvcc: the user does not say never."""
+    return os.environ.get(_PROVE, "auto") != "never"
 
 
 def cuda_roots() -> list[Path]:

@@ -17,8 +17,9 @@ from ..machine import Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.ranking import Ranking
 from ..values.facts import KernelInfo
+from .channelwise import depthwise_tile, is_depthwise, weights_tile
 from .closed_form import contraction_info
-from .depthwise import depthwise_tile
+from .grouped import faster_groups
 from .loops.attention_best import best_attention
 from .loops.attention_walk import walked_tiles
 from .loops.forms import loop_info
@@ -30,16 +31,28 @@ from .tile_space import (
     tiles_tried,
     worthwhile_splits,
 )
-from .tiles import AttentionTile, ConvTile, DepthwiseTile, GemmTile, LoopTile, RowTile
+from .tiles import (
+    AttentionTile,
+    ConvTile,
+    DepthwiseTile,
+    GemmTile,
+    GroupTile,
+    LoopTile,
+    RowTile,
+)
 from .workloads import (
     LOOPS,
     PRODUCTS,
     Attention,
+    BackToBackGemm,
     Contraction,
     Conv,
+    ConvInputGrad,
     Convolution,
+    ConvWeightGrad,
     Gemm,
     LoopWorkload,
+    PackedGemm,
     ProductWorkload,
     Spec,
 )
@@ -52,6 +65,10 @@ SAME_WAVE: Final = 0.025
 
 WORTH_A_PLAN: Final = (1 + SAME_WAVE) * (1 + SAME_TIME) + 0.01
 """Times of the fastest tile within which ``_best`` looks for another, with a hundredth to spare."""
+
+
+BY_WARPS: Final = ("auto", "mma")
+"""What may be asked for where warps multiply."""
 
 
 @overload
@@ -71,7 +88,7 @@ def default_tile(
     instruction: Instruction = ...,
     splits: int | None = ...,
     accumulate: AccumulateAsked = ...,
-) -> ConvTile | DepthwiseTile: ...
+) -> ConvTile | DepthwiseTile | GroupTile: ...
 
 
 @overload
@@ -101,7 +118,7 @@ def default_tile(
     instruction: Instruction = ...,
     splits: int | None = ...,
     accumulate: AccumulateAsked = ...,
-) -> GemmTile | DepthwiseTile | LoopTile: ...
+) -> GemmTile | DepthwiseTile | GroupTile | LoopTile: ...
 
 
 def default_tile(
@@ -110,27 +127,39 @@ def default_tile(
     instruction: Instruction = "auto",
     splits: int | None = None,
     accumulate: AccumulateAsked = "auto",
-) -> GemmTile | DepthwiseTile | LoopTile:
+) -> GemmTile | DepthwiseTile | GroupTile | LoopTile:
     """The tile with the least predicted time on ``machine``.
 
     ``instruction``: what is to multiply it. ``splits``: of the reduction (split-K); None: more than
     one where whole tiles would leave SMs idle and that costs more than to add partial sums.
     ``accumulate``: how products of fp8 are to be summed. A depthwise
-    convolution with channels innermost gets a tile that is no matmul's. Raises WorkloadError when
+    convolution with channels innermost and its gradients get a tile that is no matmul's, one of
+    small groups a tile of rows where that is faster. Raises WorkloadError when
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
-    depthwise = isinstance(workload, Conv) and workload.depthwise and workload.channels_last
-    if splits not in (None, 1) and (depthwise or isinstance(workload, PRODUCTS)):
+    depthwise = isinstance(workload, (Conv, ConvInputGrad)) and is_depthwise(workload)
+    of_weights = isinstance(workload, ConvWeightGrad) and weights_tile(workload, machine)
+    by_thread = depthwise or of_weights
+    whole = isinstance(workload, (BackToBackGemm, *PRODUCTS))
+    if isinstance(workload, PackedGemm):
+        whole = False
+    if splits not in (None, 1) and (by_thread or whole):
         raise WorkloadError("split.no_matmul", workload=workload.name)
     if isinstance(workload, LOOPS):
         times = compare_loops(workload, machine, instruction, accumulate, splits)
         if isinstance(workload, Attention):
             return best_attention(workload, machine, times, (SAME_WAVE, SAME_TIME))
         return min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
-    if isinstance(workload, Conv) and depthwise:
+    if isinstance(workload, (Conv, ConvInputGrad)) and depthwise:
         return depthwise_tile(workload, machine)
+    if of_weights:
+        return of_weights
     found = compare_tiles(workload, machine, instruction, splits, accumulate, within=WORTH_A_PLAN)
     best = found.best
+    if isinstance(workload, Conv) and splits in (None, 1) and instruction in BY_WARPS:
+        rows = faster_groups(workload, machine, best.tile, best.us)
+        if rows is not None:
+            return rows
     if best.depth:  # its neighbours were part of the comparison
         return best.tile
     return replace(best.tile, raster_group=raster_group(best.tile, machine))

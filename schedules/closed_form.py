@@ -5,16 +5,19 @@ Tiles are so judged by the model that later fixes the pipeline's depth, without 
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 from typing import Final
 
 from tvm.ir import Var
+from tvm.sym import Analyzer
 
 from ..errors import WorkloadError
 from ..instructions.dtypes import element_bytes
 from ..mechanisms.tma import MAX_BOX, window_extents
 from ..passes.ir.linear import affine
+from ..passes.ir.nodes import i32
 from ..space.axes import AUTOMATIC_CLUSTERS
 from ..values.facts import (
     CopyInfo,
@@ -95,6 +98,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.persistent or tiles)
     steps = reduction_tiles(what, tile.k)
+    mean = _mean_steps(what, steps)
     copied = (a,) if tile.stationary else (a, *others)
     streamed = [() if tile.stationary else (b,) for b in others]
     matmuls = tuple(
@@ -122,8 +126,9 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     steps_of = fused([*(name for name, _ in what.reduction_axes), tiles_of(what.k[0])])
     loop = LoopInfo(
         name=steps_of if what.second is None else merged(steps_of),
-        trip=steps,
+        trip=steps if mean is None else None,
         trip_text=str(steps),
+        mean_trip=mean,
         ops=(a, *(op for b, matmul in zip(streamed, matmuls) for op in (*b, matmul))),
         rings=tuple(
             (copy.dst, "shared", copy.elements * element_bytes(copy.dtype)) for copy in copied
@@ -156,9 +161,29 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
 def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
     """Elements of K that the last step has, where one loop covers all of K."""
     extent = what.k[1]
-    if extent is None or what.reduction_axes or what.whole is not None or tile.stationary:
+    if (
+        extent is None
+        or what.reduction_axes
+        or what.length
+        or what.whole is not None
+        or tile.stationary
+    ):
         return tile.k
     return extent - (steps - 1) * tile.k
+
+
+def _mean_steps(what: Contraction, steps: int) -> float | None:
+    """The mean over the CTAs of the steps that a tile takes; None: all take as many."""
+    if what.length is None:
+        return None
+    analyzer = Analyzer()
+    names, extents = zip(*what.batch_axes)
+    taken: list[int] = []
+    for values in itertools.product(*(range(extent) for extent in extents)):
+        length = what.length({name: i32(value) for name, value in zip(names, values)})
+        taken.append(int(analyzer.simplify(length)))
+    every = math.prod(extent or 1 for _, extent in what.reduction_axes)
+    return steps // every * sum(taken) / len(taken)
 
 
 def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:

@@ -22,14 +22,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..errors import WorkloadError
-from ..passes.ir.nodes import block, has, substitute
+from ..passes.ir.nodes import block, collect, has, i32, substitute
 from ..values.notes import NOTE, note_text
 from .tiles import MAX_GRID_Z, GemmTile, divisor, is_ragged, stages_transposed
 from .total import schedule_sum
-from .workloads import GATED, INSTRUCTION, PARTIAL, Contraction, split
+from .workloads import (
+    GATED,
+    INSTRUCTION,
+    PARTIAL,
+    Axis,
+    Contraction,
+    Coordinates,
+    split,
+)
 
 
 def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) -> Any:
@@ -100,7 +109,39 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
             sch.annotate(update, "pipeliner.warps", list(tile.warps))
         if tile.thread_tile is not None:
             sch.annotate(update, "pipeliner.thread_tile", list(tile.thread_tile))
-    return sch
+    return sch if what.length is None else _shortened(sch, what, step)
+
+
+def _shortened(sch: Any, what: Contraction, step: Any) -> Any:
+    """``sch`` with a loop over the steps that add anything, as many as blockIdx.z says."""
+    (func,) = sch.mod.functions.values()
+    old = sch.get(step)
+    (cta,) = collect(func.body, tirx.For, _is_batch)
+    assert what.length is not None
+    every = math.prod(extent or 1 for _, extent in what.reduction_axes)
+    length = what.length(_coordinates(cta.loop_var, what.batch_axes))
+    extent = length * (int(old.extent) // every)
+    made = tirx.For(old.loop_var, old.min, extent, old.kind, old.body, None, old.annotations)
+    body = tvm_ffi.structural_map(
+        func.body,
+        [(tirx.For, lambda loop: made if loop.loop_var.same_as(old.loop_var) else loop)],
+        order="post",
+    )
+    return s_tir.Schedule(func.with_body(body))
+
+
+def _is_batch(loop: Any) -> bool:
+    bound = loop.thread_binding
+    return bound is not None and str(bound.thread_tag) == "blockIdx.z"
+
+
+def _coordinates(number: Any, axes: tuple[Axis, ...]) -> Coordinates:
+    """The value of each axis at a ``number`` that counts them all."""
+    found: Coordinates = {}
+    for at, (name, extent) in reversed(list(enumerate(axes))):
+        found[name] = tirx.floormod(number, i32(extent or 1)) if at else number
+        number = tirx.floordiv(number, i32(extent or 1))
+    return found
 
 
 def _check_batch_axes(what: Contraction) -> None:

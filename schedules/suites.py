@@ -159,7 +159,8 @@ def _labels(dtype: str) -> dict[Spec, str]:
     return {spec: label for label, spec in _all(dtype).items()}
 
 
-def _all(dtype: str) -> dict[str, Spec]:
+@functools.cache
+def _all(dtype: str) -> Mapping[str, Spec]:
     """The workloads of all suites that there are in one type."""
     found: dict[str, Spec] = {}
     for name in NAMES:

@@ -24,6 +24,8 @@ from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
 from .closed_form import copy_info, storage_bytes, typical
 from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
+from .loops.back_to_back import back_to_back_tiles
+from .loops.packed import packed_tiles
 from .loops.rows import row_tiles
 from .tiles import AttentionTile, ConvTile, GemmTile, LoopTile, RowTile, divisor
 from .workloads import (
@@ -31,16 +33,20 @@ from .workloads import (
     MAX_SPLITS,
     SCALE_BLOCK,
     Attention,
+    BackToBackGemm,
     Contraction,
     Conv,
+    ConvInputGrad,
     Convolution,
     ConvWeightGrad,
     Gemm,
     LoopWorkload,
+    PackedGemm,
     ScaledGemm,
     Spec,
     best_phases,
     can_fold,
+    has_phases,
     reduction_tiles,
 )
 
@@ -183,9 +189,13 @@ def scaled_tiles(what: ScaledGemm) -> list[RowTile]:
 def loop_tiles(
     what: LoopWorkload, machine: Machine, splits: int | None = None
 ) -> Sequence[LoopTile]:
-    """The tiles of a loop of several operations to compare; ``splits``: of attention's keys."""
+    """The tiles of a loop of several operations to compare; ``splits``: of keys or of K."""
     if isinstance(what, Attention):
         return attention_tiles(what, machine, splits)
+    if isinstance(what, BackToBackGemm):
+        return back_to_back_tiles(what, machine)
+    if isinstance(what, PackedGemm):
+        return packed_tiles(what, machine, splits)
     return scaled_tiles(what) if isinstance(what, ScaledGemm) else row_tiles(what, machine)
 
 
@@ -268,6 +278,8 @@ def forms(workload: Convolution) -> list[ConvTile]:
     plain = ConvTile(1, 1, 1)
     if isinstance(workload, ConvWeightGrad):
         return [replace(plain, fold=True), plain]
+    if isinstance(workload, ConvInputGrad) and has_phases(workload.forward):
+        return [replace(plain, fold=True), plain]
     if not isinstance(workload, Conv):
         return [plain]
     if not workload.channels_last and workload.n > 1:
@@ -319,7 +331,7 @@ def tiles_of(what: Contraction, tile: GemmTile) -> int:
 
 def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
     """Numbers of splits that fill the SMs once or twice, where whole tiles do not."""
-    if what.second is not None:
+    if what.second is not None or what.length is not None:
         return []
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // LEAST_STEPS)
     tiles = tiles_of(what, tile)

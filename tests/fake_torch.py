@@ -43,6 +43,10 @@ class Tensor:
     def float(self) -> Tensor:
         return self.to(float32)
 
+    def uniform_(self, low: Any, high: Any) -> Tensor:
+        self.data[...] = np.random.default_rng(0).uniform(low, high, self.data.shape)
+        return self
+
     def long(self) -> Tensor:
         return self.to(np.int64)
 

@@ -122,6 +122,11 @@ def test_a_command_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
             "workload.large_extent",
             {"name": "m", "most": 2147483647},
         ),
+        *(
+            (["plan", workload, f"--{name}", "0"], "workload.extent", {"name": name, "value": "0"})
+            for workload in ("gemm", "rows", "scaled", "back_to_back", "grouped")
+            for name in ("m", "k", *(["experts"] if workload == "grouped" else []))
+        ),
         (["plan", "gemn"], "command.workload", {"value": "gemn", "near": "gemm"}),
         (["plan", "gemm", "--target", "cuda -arch"], "target.made", {"value": "'cuda -arch'"}),
         (["plan", "gemm", "--target", "sm_1"], "machine.unknown", {"arch": "sm_1"}),

@@ -18,6 +18,7 @@ PRINTS = {
     "first_hour.py": "emulated: no hazards",
     "in_pytorch.py": "left to PyTorch: ",
     "inside_tvm.py": "the plan travels on the function: RingPlan(buffer='A_shared'",
+    "known_bugs.py": "matmul_update_o      |  .  .  .  .  .  .  . 0?",
     "language_models.py": "left to PyTorch: ",
     "pipeline_a_convolution.py": "right in every timing, against the exact result in float64",
     "pipeline_a_gemm.py": "hazards: 0",

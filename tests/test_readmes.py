@@ -35,7 +35,10 @@ FILES = sorted(
         for path in ROOT.glob(pattern)
     }
 )
-MEASURES = ("bench", "tune", "experiment", "report", "replay", "regret", "demo", "doctor")
+MEASURES = (
+    *("bench", "tune", "experiment", "report", "replay", "regret", "ablate"),
+    *("demo", "doctor"),
+)
 """Commands that need a GPU, or that other tests run."""
 
 MOST_LINES = 150

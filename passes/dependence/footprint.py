@@ -2,6 +2,7 @@
 
     S[tx] and S[tx]              proven: each element belongs to one thread
     S[tx] and S[tx ^ 1]          not proven
+    S[tx] and S[tx + 20]         proven where both are under the condition tx < 20
 
 Indices that depend on thread and lane variables of known extent are evaluated for every thread. So
 an element that only its own thread touches needs no barrier.
@@ -12,19 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from tvm import sym
 
 from ..ir import nodes as ir
-from ..ir.indexing import Numbers, evaluate
+from ..ir.indexing import Numbers, conjuncts, evaluate, holding
 
 Index: TypeAlias = "tuple[Any, ...]"
 """One expression for each dimension; None stands for any value."""
 
 Lanes: TypeAlias = "Mapping[Any, int | None]"
 """Variables, with their extents from 0 if constant."""
+
+Guards: TypeAlias = "Sequence[Any]"
+"""Conditions that hold whenever an access is made."""
 
 MAX_POINTS: Final = 1 << 16
 """Most elements enumerated for one access; beyond, two accesses count as touching."""
@@ -48,13 +53,15 @@ def disjoint(
     threads: Lanes,
     prover: sym.Analyzer,
     unit: int = 1,
+    guards: tuple[Guards, Guards] = ((), ()),
 ) -> bool:
     """Whether no element is touched by one thread through ``a`` and by another through ``b``.
 
     ``a_lanes``, ``b_lanes``: loop variables inside each access with their extents (from 0);
     ``threads``: the thread axes, slowest first. Every other variable is the same on both sides.
-    ``unit``: so many consecutive threads count as one. An index that is None, or that depends on a
-    variable without bounds, may be any: elements are distinguished by the other indices.
+    ``unit``: so many consecutive threads count as one. ``guards``: the conditions that each access
+    is made under; one that other variables decide is as if it held. An index that is None, or that
+    depends on a variable without bounds, may be any: the other indices tell elements apart.
     """
     local = {**threads, **a_lanes, **b_lanes}
     pairs: list[tuple[Any, Any]] = []
@@ -70,13 +77,15 @@ def disjoint(
     if not pairs:
         return False
     if unit > 1:
-        threads, unit = _without_idle(threads, unit, [x for pair in pairs for x in pair])
+        read = [x for pair in pairs for x in pair] + [x for side in guards for x in side]
+        threads, unit = _without_idle(threads, unit, read)
     sides = [x for x, _ in pairs], [y for _, y in pairs]
-    one_side = a is b and a_lanes is b_lanes
+    alike = len(guards[0]) == len(guards[1]) and all(map(is_, *guards))
+    one_side = a is b and a_lanes is b_lanes and alike
 
     def agree(lanes: tuple[Lanes, Lanes]) -> bool:
-        first = _points(sides[0], lanes[0], threads, shared)
-        second = first if one_side else _points(sides[1], lanes[1], threads, shared)
+        first = _points(sides[0], lanes[0], threads, shared, guards[0])
+        second = first if one_side else _points(sides[1], lanes[1], threads, shared, guards[1])
         return first is not None and second is not None and _threads_agree(first, second, unit)
 
     # Most pairs that meet do so in their first lanes, which are few.
@@ -128,22 +137,36 @@ class _Points:
     """The elements that an access touches: an array for each dimension of the element.
 
     Each array can be broadcast to ``shape``, whose first axes count ``threads``, the others lanes.
+    ``made``: where the access is made, as [thread, lane]; None: everywhere.
     """
 
     rows: Sequence[Any]
     shape: tuple[int, ...]
     threads: int
+    made: Any = None
 
-    def numbered(self, low: Sequence[int], size: Sequence[int]) -> Numbers:
-        """Return each element's number, as [thread, lane], in a box of ``size`` from ``low``."""
+    def numbered(
+        self, low: Sequence[int], size: Sequence[int], unit: int
+    ) -> tuple[Numbers, Numbers]:
+        """Return the number of each element in a box of ``size`` from ``low``, and whose it is."""
         number: Any = np.int64(0)
         for row, start, extent in zip(self.rows, low, size):
             number = number * extent + (row - start)
-        return np.broadcast_to(number, self.shape).reshape(self.threads, -1)
+        at = np.broadcast_to(number, self.shape).reshape(self.threads, -1)
+        mine = np.arange(self.threads)[:, None] // unit
+        return (
+            (at, mine)
+            if self.made is None
+            else (at[self.made], np.broadcast_to(mine, at.shape)[self.made])
+        )
 
 
 def _points(
-    index: Sequence[Any], lanes: Lanes, threads: Lanes, shared: Mapping[Any, tuple[int, int]]
+    index: Sequence[Any],
+    lanes: Lanes,
+    threads: Lanes,
+    shared: Mapping[Any, tuple[int, int]],
+    guards: Guards,
 ) -> _Points | None:
     """Return the elements that ``index`` names, together with the values of ``shared``."""
     extents = [*threads.values(), *lanes.values()]
@@ -162,7 +185,15 @@ def _points(
     rows = [evaluate(expr, env) for expr in [*index, *shared]]
     if any(row is None for row in rows):
         return None
-    return _Points(rows, shape, math.prod(extent or 0 for extent in threads.values()))
+    made: Any = None
+    for part in (part for guard in guards for part in conjuncts(guard)):
+        where = holding(part, env)
+        if where is not None:
+            made = where if made is None else made & where
+    count = math.prod(extent or 0 for extent in threads.values())
+    if made is not None:
+        made = np.broadcast_to(made, shape).reshape(count, -1)
+    return _Points(rows, shape, count, made)
 
 
 def _threads_agree(a: _Points, b: _Points, unit: int) -> bool:
@@ -176,18 +207,17 @@ def _threads_agree(a: _Points, b: _Points, unit: int) -> bool:
     size = [last - first + 1 for first, last in zip(low, high)]
     if math.prod(size) > _MAX_ELEMENTS:
         return False
-    at_a = a.numbered(low, size)
-    at_b = at_a if b is a else b.numbered(low, size)
+    at_a, of_a = a.numbered(low, size, unit)
+    at_b, of_b = (at_a, of_a) if b is a else b.numbered(low, size, unit)
     owner = np.full(math.prod(size), -1)
-    mine = np.arange(a.threads)[:, None] // unit
-    owner[at_a] = mine  # the last of several threads stays
-    if not np.all(owner[at_a] == mine):
+    owner[at_a] = of_a  # the last of several threads stays
+    if not np.all(owner[at_a] == of_a):
         others = np.zeros(math.prod(size), bool)
-        others[at_a[owner[at_a] != mine]] = True
+        others[at_a[owner[at_a] != of_a]] = True
         if np.any(others[at_b]):
             return False
     owned = owner[at_b]
-    return bool(np.all((owned < 0) | (owned == mine)))
+    return bool(np.all((owned < 0) | (owned == of_b)))
 
 
 def _at_origin(expr: Any, local: Lanes) -> Any:

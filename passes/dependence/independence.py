@@ -12,7 +12,7 @@ only, iterations are shared out along those; LoweringError says what is not prov
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -20,9 +20,12 @@ from tvm.ir import Range
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ..ir.linear import affine
+from ..ir.linear import affine, terms_of
 from ..ir.nodes import Expr, Var, const_int, i32, substitute, uses, walk
 from ..ir.patterns import Nest
+
+MOST: Final = 1 << 31
+"""Of a number whose digits are told apart."""
 
 
 def repeated(nest: Nest) -> list[Var]:
@@ -65,7 +68,7 @@ def _proven(nest: Nest, variables: Sequence[Var]) -> list[Var]:
     for dims, walked in _parts(nest, variables):
         here = [indices[n] for n in dims]
         same = all(_same([load.indices[n] for n in dims], here) for load in own)
-        if same and _counts(_flat(nest, dims), walked, nest):
+        if same and _meet_nowhere(nest, dims, walked):
             found += walked
     return [var for var in variables if var in found]
 
@@ -82,7 +85,36 @@ def _are_distinct(nest: Nest, variables: Sequence[Var]) -> bool:
     The other variables are fixed. Dimensions that share variables are taken together.
     """
     parts = _parts(nest, variables)
-    return all(_counts(_flat(nest, dims), walked, nest) for dims, walked in parts)
+    return all(_meet_nowhere(nest, dims, walked) for dims, walked in parts)
+
+
+def _meet_nowhere(nest: Nest, dims: Sequence[int], walked: Sequence[Var]) -> bool:
+    """Whether the elements differ in ``dims`` for each two values of ``walked``."""
+    total, analyzer = _flat(nest, dims)
+    if _counts(total, walked, nest):
+        return True
+    for var in walked:
+        analyzer.bind(var, Range(0, nest.extent_of[var]))
+    return _counts(_packed(total, walked, analyzer), walked, nest)
+
+
+def _packed(total: Expr, walked: Sequence[Var], analyzer: sym.Analyzer) -> Expr:
+    """Return a number of which ``total`` is a function that differs where the number does.
+
+    ``x // 8 * 32 + x % 8 * 2 + b % 2`` is ``x`` with gaps: each term of ``walked`` goes further by
+    one step than all finer ones reach together, so they are the digits of a number, which has none.
+    Where that is not so, ``total``.
+    """
+    terms = [term for term in terms_of(total).terms if uses(term[1], walked)]
+    reach, weight, number = 0, 1, i32(0)
+    for step, term in sorted(terms, key=lambda one: one[0]):
+        bound = analyzer.const_int_bound(term)
+        if step <= reach or weight > MOST:
+            return total
+        number = number + term * weight
+        span = int(bound.max_value) - int(bound.min_value)
+        reach, weight = reach + step * span, weight * (span + 1)
+    return analyzer.simplify(number)
 
 
 def _parts(nest: Nest, variables: Sequence[Var]) -> list[tuple[list[int], list[Var]]]:
@@ -100,10 +132,11 @@ def _parts(nest: Nest, variables: Sequence[Var]) -> list[tuple[list[int], list[V
     return parts
 
 
-def _flat(nest: Nest, dims: Sequence[int]) -> Expr:
+def _flat(nest: Nest, dims: Sequence[int]) -> tuple[Expr, sym.Analyzer]:
     """Return the stored element's offset if its buffer had only the dimensions ``dims``.
 
-    Quotient and modulo of one position in neighbouring dimensions are joined again.
+    Quotient and modulo of one position in neighbouring dimensions are joined again. Behind it
+    stands the analyzer of ``_split``.
     """
     indices, analyzer = _split(nest)
     total, stride, around = i32(0), i32(1), None
@@ -115,7 +148,7 @@ def _flat(nest: Nest, dims: Sequence[int]) -> Expr:
         total = total + index * stride
         stride = stride * nest.store.buffer.shape[n]
     total = analyzer.simplify(total)
-    return total if around is None else tirx.FloorMod(total, i32(around))
+    return (total if around is None else tirx.FloorMod(total, i32(around))), analyzer
 
 
 def _split(nest: Nest) -> tuple[list[Expr], sym.Analyzer]:

@@ -204,6 +204,8 @@ class _Splitter:
         unmasked = flipped & ~(bits_x | bits_y)
         operands = [part.expr(dtype) for part in (a, b) if part.terms]
         operands += [tirx.const(flipped ^ unmasked, dtype)] if flipped != unmasked else []
+        if not operands:  # of two constants
+            return Linear({}, outside + unmasked)
         term = functools.reduce(tirx.bitwise_xor, operands)
         return Linear({term: 1}, outside + unmasked)
 

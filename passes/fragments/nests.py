@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tvm import tirx
-from tvm.ir import Range
+from tvm.ir import Range, prim
 from tvm.script import tirx as T
 
 from ...machine import VECTOR_BYTES
@@ -30,6 +30,7 @@ from ..ir.nodes import (
     block,
     buffer,
     dtype_bytes,
+    has,
     i32,
     is_global,
     seq,
@@ -46,6 +47,7 @@ from .combined import Combined
 from .fragment import ElementIndex, Fragment, Quad, unrolled_over
 from .lane_sums import added_up
 from .lane_terms import terms_of_lane
+from .pairs import computed_pair
 from .row_reductions import reduce_rows, reduces_rows
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
@@ -90,8 +92,23 @@ def _mapped(tiles: Combined, analyzer: Any) -> tuple[dict[Var, int], Stmt]:
         if wide is not None:
             return position, wide
     position = _position(fragment.loops, analyzer)
-    mapped = _update if tiles.is_stored else _consume
-    return position, mapped(tiles, list(position), analyzer)
+    if not tiles.is_stored:
+        return position, _consume(tiles, list(position), analyzer)
+    *outer, last = position
+    if fragment.packed and _is_shifted_by(tiles, position, last, analyzer):
+        each = range(position.pop(last))
+        return position, seq(*[_update(tiles, [*outer, i32(n)], analyzer) for n in each])
+    return position, _update(tiles, list(position), analyzer)
+
+
+def _is_shifted_by(tiles: Combined, position: Mapping[Var, int], last: Var, analyzer: Any) -> bool:
+    """Whether ``last`` says where in a word the fields lie that elements are computed from.
+
+    Two floats are computed at once where that is a constant.
+    """
+    values, _ = tiles.at(tiles.fragment.coordinates(list(position), i32(0)))
+    value = substitute(tiles.nest.store.value, values)
+    return has(value, prim.RShift, lambda shift: uses(analyzer.simplify(shift.b), [last]))
 
 
 def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
@@ -307,12 +324,18 @@ def _update(tiles: Combined, position: ElementIndex, analyzer: Any) -> Stmt:
             value = tiles.on_registers(nest.store, position, i32(v), values).value
             guard = conjunction(_unproven(nest, inside, values, analyzer))
             new.append(value if guard is None else tirx.if_then_else(guard, value, old))
-        parts.append(_written(fragment, position, start, new))
+        parts.append(_written(fragment, position, start, new, analyzer))
     return seq(*parts)
 
 
-def _written(fragment: Fragment, position: ElementIndex, start: int, new: Sequence[Expr]) -> Stmt:
-    """Return the store of ``new``; two floats that share a register by one conversion."""
+def _written(
+    fragment: Fragment, position: ElementIndex, start: int, new: Sequence[Expr], analyzer: Any
+) -> Stmt:
+    """Return the store of ``new``; two floats that share a register by instructions on both."""
+    if fragment.packed and len(new) == 2:
+        pair = computed_pair(fragment.word(position, start), new[0], new[1], analyzer)
+        if pair is not None:
+            return pair
     narrowed = [value for value in new if _is_narrowed(fragment, value)]
     if not fragment.packed or len(narrowed) < len(new):
         return fragment.write(position, start, new)

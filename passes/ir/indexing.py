@@ -203,6 +203,31 @@ def evaluate(expr: Expr, values: Mapping[Var, Numbers]) -> Any | None:
     return values.get(expr) if kind is Var else None
 
 
+_COMPARED: Final[Mapping[type, Any]] = {
+    tirx.LT: np.less,
+    tirx.LE: np.less_equal,
+    tirx.GT: np.greater,
+    tirx.GE: np.greater_equal,
+    tirx.EQ: np.equal,
+    tirx.NE: np.not_equal,
+    tirx.And: np.logical_and,
+    tirx.Or: np.logical_or,
+}
+
+
+def holding(condition: Expr, values: Mapping[Var, Numbers]) -> Any | None:
+    """Return where a condition holds, or None if that is not known from ``values``."""
+    if isinstance(condition, tirx.Not):
+        inner = holding(condition.a, values)
+        return None if inner is None else np.logical_not(inner)
+    combine = _COMPARED.get(type(condition))
+    if combine is None:
+        return evaluate(condition, values)
+    part = holding if isinstance(condition, tirx.And | tirx.Or) else evaluate
+    left, right = part(condition.a, values), part(condition.b, values)
+    return None if left is None or right is None else combine(left, right)
+
+
 def comparison(part: Expr) -> tuple[Expr, Expr, int] | None:
     """Return ``a``, ``b`` and a slack of 0 or 1 with ``part`` as ``a < b + slack``, or None."""
     if isinstance(part, tirx.LT):

@@ -14,7 +14,7 @@ memory are spread over them; the rest is the user's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,8 @@ from ..analysis.memory import pointed
 from ..copy.clusters import Cluster, check_loops, find_cluster, in_clusters
 from ..copy.copies import issue
 from ..copy.issued import TileFill, not_issued
-from ..copy.layouts import ROW_MAJOR, ColumnBlocks
+from ..copy.layouts import ROW_MAJOR, ColumnBlocks, Swizzle
+from ..copy.tma import column_blocks_of
 from ..fragments.derived import derive
 from ..ir.kernels import inside_grid, map_kernels, map_statement, on_host
 from ..ir.named_pass import named_pass
@@ -98,6 +99,7 @@ def map_tiles(func: Any, facts: Facts, plan: KernelPlan, notes: list[Why] | None
     # They come first: they decide what the tiles around them look like.
     matmuls = map_matmuls(ops, plan, scope.threads, pointed(func.body))
     scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
+    scope.layouts = _in_boxes(ops, plan) | scope.layouts
     scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
     scope.fragments |= derive(func.body, scope.fragments)
     mapped = map_kernels(
@@ -108,6 +110,13 @@ def map_tiles(func: Any, facts: Facts, plan: KernelPlan, notes: list[Why] | None
     host = [stmt for tensor in scope.maps for stmt in tensor.encode]
     body = allocating(on_host(host, mapped.body), scope.workspaces)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _in_boxes(ops: Mapping[str, Any], plan: KernelPlan) -> dict[Buffer, Swizzle | ColumnBlocks]:
+    """Return the layouts of tiles that a producer warp fills."""
+    produced = {copy.op for copy in plan.copies if moved_by(copy).by_producer}
+    found = (op.dst for name, op in ops.items() if name in produced and isinstance(op, Copy))
+    return {tile: column_blocks_of(tile) for tile in found}
 
 
 def _has_ops(stmt: Stmt) -> bool:

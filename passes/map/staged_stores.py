@@ -31,7 +31,7 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...instructions.wgmma import ROWS, WARPGROUP
+from ...instructions.wgmma_shapes import ROWS, WARPGROUP
 from ...mechanisms.stores import filled_together
 from ...plan import CONSUMER, StorePlan
 from ...values.op import Op

@@ -45,13 +45,12 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError, PlanError
 from ...instructions.ops import wgmma_ops
-from ...instructions.wgmma import ROWS, WARPGROUP, must_transpose
+from ...instructions.wgmma_shapes import ROWS, WARPGROUP, must_transpose
 from ...plan import MatmulPlan
 from ...values.elements import element, operands_of
 from ..copy.layouts import CHUNK_BYTES, ColumnBlocks
 from ..copy.tma import column_blocks_of
-from ..fragments import quads
-from ..fragments.fragment import Fragment, Quad, row_of_warp, shared_by_quads
+from ..fragments.fragment import Fragment
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -61,7 +60,6 @@ from ..ir.nodes import (
     is_shared,
     op_stmt,
     seq,
-    substitute,
     unrolled,
 )
 from ..ir.patterns import Matmul, MatmulOperand
@@ -69,6 +67,7 @@ from ..threads.spread import Threads
 from .computed_operand import computed_operand, words_of
 from .descriptors import encode
 from .mapped_matmul import Mapped
+from .wgmma_accumulators import Accumulators
 from .wgmma_registers import Left
 
 WGMMA_CALL: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
@@ -104,7 +103,7 @@ def map_wgmma(
     if plan.promoted:
         partial = tile.partial()
         op = op_stmt(issue, tile.multiply_promoted(left, partial))
-        return Mapped(tile.fragment(), tile.column_blocks, (op,), (*buffers, partial))
+        return Mapped(tile.sums.fragment(), tile.column_blocks, (op,), (*buffers, partial))
     computed = tile.computed() if plan.operand == "computed" else None
     if computed is not None:
         multiplied = tile.multiply_computed(computed)
@@ -115,7 +114,7 @@ def map_wgmma(
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
     ops = (op_stmt(issue, multiplied), *(op_stmt(wait, done) for wait in waits))
     layouts = {buf: at for buf, at in tile.column_blocks.items() if is_shared(buf)}
-    return Mapped(tile.fragment(), layouts, ops, buffers, computed)
+    return Mapped(tile.sums.fragment(), layouts, ops, buffers, computed)
 
 
 def _transposed(plan: MatmulPlan) -> MatmulPlan:
@@ -150,24 +149,34 @@ class _Warpgroup:
             )
         self.n, self.k, self.type, self.acc_type = int(found[1]), int(found[2]), found[3], found[4]
         self.matmul, self.plan, self.threads = matmul, plan, threads
-        self.swap_ab = plan.swap_ab
         self._check()
         self.blocks = plan.warp_tile[0] // (ROWS // 4)
         groups = plan.warps[0] // 4
         group = tirx.floordiv(threads.index, WARPGROUP)
         simplify = threads.analyzer.simplify
-        self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
-        self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
+        row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
+        col0 = simplify(tirx.floordiv(group, groups) * self.n)
         self.column_blocks = {
             side.buffer: known.get(side.buffer) or column_blocks_of(side.buffer)
             for side in (matmul.a, matmul.b)
             if is_shared(side.buffer)
         }
-        self.paired = plan.transposed
-        self.packed = self.acc_type == "f16"
-        self.each = self.n // (4 if self.packed else 2)
+        packed = self.acc_type == "f16"
+        self.each = self.n // (4 if packed else 2)
         name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
         self.acc = buffer([self.blocks * self.each], kind, name, "local")
+        self.sums = Accumulators(
+            matmul,
+            self.acc,
+            threads,
+            corner=(row0, col0),
+            blocks=self.blocks,
+            columns=self.n,
+            groups_across=plan.warps[1],
+            packed=packed,
+            swap_ab=plan.swap_ab,
+            paired=plan.transposed,
+        )
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul
@@ -238,8 +247,6 @@ class _Warpgroup:
             why = Reason("matmul.transposed", **found)
         raise PlanError("matmul.unmapped", matmul=plan.op, instruction=plan.instruction, why=why)
 
-    # Operands.
-
     def multiply(self) -> Stmt:
         """Return the instructions of one step of the loop, as one group."""
         steps, blocks = range(self.plan.steps), range(self.blocks)
@@ -298,17 +305,21 @@ class _Warpgroup:
 
     def computed(self) -> Fragment:
         """Return the fragment of operand A, which is computed in registers."""
-        return computed_operand(self.matmul, self.blocks, self.plan.steps, self.threads, self._row)
+        return computed_operand(
+            self.matmul, self.blocks, self.plan.steps, self.threads, self.sums.row
+        )
 
     def left(self) -> Left:
         """Return operand A in registers."""
         column_blocks = self.column_blocks[self.matmul.a.buffer]
-        return Left.of(self.matmul, column_blocks, self.threads, self.row0, self.blocks, self.plan)
+        return Left.of(
+            self.matmul, column_blocks, self.threads, self.sums.corner[0], self.blocks, self.plan
+        )
 
     def _described(self, step: int, block: int, partial: Buffer | None = None) -> Stmt:
         """Return one instruction whose operands are both in shared memory."""
         a = self.matmul.a
-        left = self._descriptor(a, self.row0, block * ROWS, step)
+        left = self._descriptor(a, self.sums.corner[0], block * ROWS, step)
         return self._call(step, block, [left], [a], partial)
 
     def _call(
@@ -334,7 +345,7 @@ class _Warpgroup:
             T.ptx[name](
                 *[tirx.BufferLoad(sums, [first + x]) for x in range(each)],
                 *left,
-                self._descriptor(b, self.col0, 0, step),
+                self._descriptor(b, self.sums.corner[1], 0, step),
                 partial is None or step > 0,
                 *options,
             )
@@ -353,63 +364,3 @@ class _Warpgroup:
             leading = column_blocks.rows * column_blocks.span
         pointer = T.address_of(tirx.BufferLoad(column_blocks.stored, at))
         return encode(pointer, leading, _CORE_ROWS * column_blocks.span, column_blocks.span)
-
-    # Accumulators.
-
-    def fragment(self) -> Fragment:
-        """Return the fragment: pairs of columns, for two rows of each block of 64.
-
-        Source: PTX ISA, wgmma fragments. With A and B swapped and rows paired, those are neighbours
-        in the result: pairs of rows, for two columns.
-        """
-        lane = tirx.floormod(self.threads.index, 32)
-        q = tirx.floormod(lane, quads.LANES)
-        each, tiles = self.n // 2, self.n // 8
-
-        across = self.paired and self.swap_ab
-
-        def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
-            block, other, tile = position
-            half, column = (v, other) if across else (other, v)
-            return self._indices(block, half, tile * 8 + q * 2 + column)
-
-        def register(position: Sequence[Expr], v: Expr) -> Expr:
-            block, other, tile = position
-            half, column = (v, other) if across else (other, v)
-            return block * each + tile * 4 + half * 2 + column
-
-        def exchanged(position: Sequence[Expr], v: Expr) -> list[Expr]:
-            block, half, four = position
-            return self._indices(block, half, (four * quads.LANES + q) * quads.RUN + v)
-
-        quad = None
-        if tiles % quads.LANES == 0 and not across:
-            quad = Quad(q, (self.blocks, 2, tiles // quads.LANES), exchanged)
-        loops = (self.blocks, 2, tiles)
-        return Fragment(
-            tile=self.matmul.acc,
-            registers=self.acc,
-            loops=loops,
-            run=2,
-            coordinates=coordinates,
-            register=register,
-            packed=self.packed,
-            quad=quad,
-            corner=(self.row0, self.col0),
-            swap_ab=self.swap_ab,
-            paired=self.paired,
-            rows=None if self.swap_ab else shared_by_quads(q, self.col0, self.plan.warps[1]),
-        )
-
-    def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:
-        """Return the accumulator's indices of a column of the tile in a row of this lane."""
-        matmul, row = self.matmul, self._row(block, half)
-        values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, self.col0 + column)}
-        return [substitute(index, values) for index in matmul.acc_indices]
-
-    def _row(self, block: Expr, half: Expr) -> Expr:
-        """Return the row of the tile that this lane has in a half of a block."""
-        thread = self.threads.index
-        warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
-        lane = tirx.floordiv(tirx.floormod(thread, 32), quads.LANES)
-        return self.row0 + block * ROWS + warp * 16 + row_of_warp(half, lane, paired=self.paired)

@@ -38,7 +38,8 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ...instructions.wgmma import LEFT_REGISTERS, ROWS
+from ...instructions.wgmma import LEFT_REGISTERS
+from ...instructions.wgmma_shapes import ROWS
 from ...plan import MatmulPlan
 from ..copy.layouts import CHUNK_BYTES, ColumnBlocks
 from ..fragments import quads

@@ -21,7 +21,22 @@ from ...machine import WARP
 from ..analysis.operands import instruction_of
 from ..ir.calls import called
 from ..ir.kernels import bodies, thread_tag
-from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, is_global, is_shared, uses, walk
+from ..ir.nodes import (
+    Buffer,
+    Expr,
+    Stmt,
+    const_int,
+    dtype_bytes,
+    has,
+    i32,
+    is_global,
+    is_shared,
+    simplify,
+    substitute,
+    uses,
+    variables,
+    walk,
+)
 
 _ARITHMETIC: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 _TRANSCENDENTAL: Final = frozenset(
@@ -45,6 +60,7 @@ _TRANSCENDENTAL: Final = frozenset(
         "tanh",
     )
 )
+_QUOTIENTS: Final = (tirx.FloorDiv, tirx.FloorMod)
 _SHAPE: Final = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _WMMA_FLOPS: Final = 2 * 16 * 16 * 16
 
@@ -121,9 +137,29 @@ def _times(around: _Loops) -> int:
 
 
 def _loads(load: Any, around: _Loops) -> int:
-    """How often an element is loaded: not again for loops inside those that choose it."""
+    """How often an element is loaded: not again for loops inside those that choose it.
+
+    A word of shared memory that a thread takes several fields of is loaded once, too.
+    """
     chosen = [at for at, (var, _) in enumerate(around) if uses(list(load.indices), [var])]
-    return _times(around[: chosen[-1] + 1]) if chosen else 1
+    if not chosen:
+        return 1
+    inside = around[: chosen[-1] + 1]
+    if not is_shared(load.source) or not has(list(load.indices), _QUOTIENTS):
+        return _times(inside)
+    reached = math.prod(_values(index, inside) for index in load.indices)
+    return min(_times(inside), reached)
+
+
+def _values(index: Expr, around: _Loops) -> int:
+    """How many values an index takes at most."""
+    used = [(var, times) for var, times in around if times > 1 and uses(index, [var])]
+    if len(used) != 1 or not has(index, _QUOTIENTS):
+        return _times(tuple(used))
+    ((var, times),) = used
+    others = {other: i32(0) for other in variables(index) if not other.same_as(var)}
+    at = substitute(index, others)
+    return len({const_int(simplify(substitute(at, {var: i32(n)}))) for n in range(times)})
 
 
 def _of_access(buf: Buffer, lanes: int) -> Cost:

@@ -41,9 +41,17 @@ def computes_between(graph: nx.MultiDiGraph) -> bool:
 
 
 def in_program_order(
-    graph: nx.MultiDiGraph, plan: LoopPlan, matmuls: Sequence[MatmulPlan], machine: Machine
+    graph: nx.MultiDiGraph,
+    plan: LoopPlan,
+    matmuls: Sequence[MatmulPlan],
+    machine: Machine,
+    *,
+    in_groups: bool = False,
 ) -> LoopPlan:
-    """Return ``plan`` with its copies ahead by the depth of their rings, all else in order."""
+    """Return ``plan`` with its copies ahead by the depth of their rings, all else in order.
+
+    ``in_groups``: as for ``insert_waits``; the threads that compute issue the copies, too.
+    """
     reasons = list(plan.reasons)
     depths = planned_depths(graph, plan, reasons)
     copies, others = list[OpPlan](), list[OpPlan]()
@@ -61,7 +69,7 @@ def in_program_order(
                 return _scheduled(graph, plan, copies, computed, depths, said)
             except ScheduleRefused as err:
                 reasons.append(Reason("schedule.not_overlapped", op=late.name, why=err.reason))
-    return _scheduled(graph, plan, copies, in_order, depths, reasons)
+    return _scheduled(graph, plan, copies, in_order, depths, reasons, in_groups=in_groups)
 
 
 def _scheduled(
@@ -71,6 +79,8 @@ def _scheduled(
     consumed: Sequence[OpPlan],
     depths: Mapping[str, int],
     reasons: list[Why],
+    *,
+    in_groups: bool = False,
 ) -> LoopPlan:
     """Return ``plan`` with ``consumed``, in that order and their stages, and ``copies`` ahead.
 
@@ -89,7 +99,7 @@ def _scheduled(
     pipes = sorted(load.items(), key=lambda one: (-one[1], one[0]))
     busy = tuple(Reason("schedule.busy", pipe=pipe, cycles=spent) for pipe, spent in pipes)
     reasons.append(Reason("schedule.pipes", pipes=busy))
-    ordered = waited_early(graph, insert_waits(graph, ops, in_groups=False))
+    ordered = waited_early(graph, insert_waits(graph, ops, in_groups=in_groups))
     rings = tuple(
         ring_plan(graph, name, depths.get(name, 1), plan) for name in graph.graph["rings"]
     )
@@ -97,7 +107,7 @@ def _scheduled(
         plan,
         pipelined=True,
         ops=tuple(ordered),
-        edges=edge_plans(graph, ordered, in_groups=False),
+        edges=edge_plans(graph, ordered, in_groups=in_groups),
         rings=rings,
         ii=interval,
         res_mii=load[busiest],

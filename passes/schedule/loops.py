@@ -30,6 +30,7 @@ from .code_size import check_size
 from .modulo import schedule_loop
 from .obeyed import is_scheduled, scheduled_as
 from .overlapped import check_stages
+from .register_versions import why_too_many
 from .used_slots import why_no_overlap, with_slots_used
 
 GIVEN: Final = ("request", "annotation", "edited")
@@ -100,7 +101,8 @@ def _scheduled_loop(
 ) -> LoopPlan:
     """Return ``loop`` with a schedule: the one of ``given``, the annotated one or a new one."""
     matmuls = plan.matmuls
-    by_role = bool(plan.roles) and uses_wgmma(matmuls) and computes_between(graph)
+    between = uses_wgmma(matmuls) and computes_between(graph)
+    by_role = bool(plan.roles) and between
     if given is not None and is_scheduled(given):
         if by_role:
             check_stages(graph, given, matmuls)
@@ -114,6 +116,16 @@ def _scheduled_loop(
     waited = [matmul for matmul in matmuls if Op(matmul.op, "mma_wait") in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)
     scheduled = schedule_loop(graph, loop, machine, in_flight=in_flight)
+    if not between or plan.roles or loop.source in GIVEN:
+        return with_slots_used(graph, scheduled, node)
+    why = why_too_many(graph, node, scheduled, machine, plan.threads)
+    if why is not None:
+        told = replace(loop, reasons=(*loop.reasons, why))
+        still = [replace(matmul, in_flight=0) for matmul in matmuls]
+        try:
+            scheduled = in_program_order(graph, told, still, machine, in_groups=True)
+        except ScheduleRefused as err:
+            scheduled = replace(scheduled, reasons=(*scheduled.reasons, err.reason))
     return with_slots_used(graph, scheduled, node)
 
 

@@ -8,8 +8,11 @@ if their lifetimes do not overlap; barrier placement knows the arena and orders 
 is planned here: TVM's own reuse runs after its barriers and races.
 
 A buffer lives from its first to its last use, and throughout every loop inside its allocation that
-uses it. Sharing inside a loop would cost a barrier in each iteration, so buffers of one loop share
-only if the kernel does not fit otherwise.
+uses it. An mbarrier lives to the end: nothing else may be written where one was made (PTX ISA,
+mbarrier.inval).
+
+Sharing inside a loop would cost a barrier in each iteration, so buffers of one loop share only if
+the kernel does not fit otherwise.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from ...diagnostics import Reason
 from ...errors import LoweringError, PlanError
 from ...plan import SmemBuffer, SmemPlan
 from ..ir import nodes as ir
+from ..ir.calls import MBARRIERS, called
 from ..ir.kernels import bodies, map_kernels, thread_tag
 from ..ir.named_pass import named_pass
 from ..sync.mbarriers import ROLES_ATTR
@@ -43,6 +47,7 @@ class _Life:
     """A shared buffer: where it is allocated and the span of statements in which it is used.
 
     ``loops``: serial loops around the allocation. ``vthreads``: loops of virtual threads around it.
+    ``has_mbarriers``: instructions work on mbarriers in it.
     """
 
     buffer: Any
@@ -50,6 +55,7 @@ class _Life:
     vthreads: tuple[Any, ...]
     start: int = -1
     end: int = -1
+    has_mbarriers: bool = False
     name: str = ""
     bytes: int = 0
     alignment: int = ALIGNMENT
@@ -107,6 +113,8 @@ class _Lifetimes:
         self._clock = 0
         self._by_buffer: dict[Any, _Life] = {}
         self._visit(kernel, (), ())
+        for life in self._by_buffer.values():
+            life.end = self._clock if life.has_mbarriers else life.end
 
     @property
     def lives(self) -> list[_Life]:
@@ -140,11 +148,13 @@ class _Lifetimes:
     def _use(self, nodes: Sequence[Any]) -> None:
         self._clock += 1
         for node in nodes:
+            on_mbarrier = type(node) is tirx.Evaluate and called(node.value).startswith(MBARRIERS)
             for var in () if type(node) in ir.CONSTANTS else ir.variables(node):
                 life = self._by_buffer.get(var)
                 if life is not None:
                     life.start = self._clock if life.start < 0 else life.start
                     life.end = self._clock
+                    life.has_mbarriers |= on_mbarrier
 
     def _run_at_once(self, start: int) -> None:
         """Extend what roles used since ``start``: they run at the same time."""

@@ -55,15 +55,10 @@ from ..matmul.zero_init import accumulators, begin_always, start_from_zero, zero
 from .consumer_warps import loop_of_warps
 from .in_flight import WgmmaGroup, WgmmasInFlight, wgmma_wait, without_fence
 from .loads_ahead import LoadsAhead, in_pairs
-from .role_loops import (
-    RoleLoop,
-    SpecialisedKernel,
-    awaited,
-    holds,
-    rolled,
-    shared_outside,
-)
+from .role_loops import RoleLoop, awaited
 from .slots import ConsumerSlots
+from .specialised_kernel import SpecialisedKernel
+from .statements import holds, rolled, shared_outside
 
 
 def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
@@ -166,8 +161,10 @@ class _Consumer:
         if form.trip:
             steps = list(map(ahead.rewritten, steps))
 
+        left_behind = list(flight.groups) if loop.late else []
+
         def again() -> list[Stmt]:
-            now = flight.carried() if loop.late else WgmmasInFlight()
+            now = WgmmasInFlight(left_behind).carried()
             return [*self._step(loop, now, again=True), *[at.advance() for at in places]]
 
         ping_pong = self.kernel.ping_pong

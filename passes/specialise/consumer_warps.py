@@ -15,8 +15,9 @@ from ...plan import CONSUMER, PRODUCER, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY
 from ..ir.nodes import Expr, Stmt, block, i32, seq
-from .role_loops import RoleLoop, awaited, rolled, shared_by
+from .role_loops import RoleLoop, awaited, shared_by
 from .slots import ConsumerSlots
+from .statements import rolled
 
 
 def loop_of_warps(slots: ConsumerSlots, loop: RoleLoop, *, repeats: bool) -> Stmt:

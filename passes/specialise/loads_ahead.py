@@ -49,7 +49,7 @@ from ..ir.nodes import (
     variables,
 )
 from ..ir.op_form import OpLoop
-from .role_loops import rolled
+from .statements import rolled
 
 MOST_AHEAD: Final = 16
 """Values of a thread that a statement loads ahead: each takes two registers."""

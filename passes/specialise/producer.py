@@ -39,7 +39,9 @@ from ..ir.nodes import (
     seq,
     with_origin,
 )
-from .role_loops import RoleLoop, SpecialisedKernel, check_condition, origin_at, rolled, with_var
+from .role_loops import RoleLoop, origin_at
+from .specialised_kernel import SpecialisedKernel
+from .statements import check_condition, rolled, with_var
 
 
 def producer(kernel: SpecialisedKernel, role: RolePlan, body: Stmt) -> Stmt:
@@ -47,7 +49,7 @@ def producer(kernel: SpecialisedKernel, role: RolePlan, body: Stmt) -> Stmt:
 
     Raises LoweringError if nothing is copied, or under a condition that not every thread knows.
     """
-    inner = _Producer(kernel).copies(body)
+    inner = _Producer(kernel, body).copies(body)
     if inner is None:
         raise LoweringError("role.kernel", why=Reason("role.no_copies"))
     places = kernel.places(PRODUCER)
@@ -58,9 +60,10 @@ def producer(kernel: SpecialisedKernel, role: RolePlan, body: Stmt) -> Stmt:
 
 @dataclass(frozen=True)
 class _Producer:
-    """Emits the producer's statements of one kernel."""
+    """Emits the producer's statements of one kernel, whose threads run ``body``."""
 
     kernel: SpecialisedKernel
+    body: Stmt
 
     def copies(self, stmt: Stmt) -> Stmt | None:
         """Return ``stmt`` reduced to its copies; None if it has none."""
@@ -79,14 +82,14 @@ class _Producer:
             parts = [self.copies(part) for part in bodies(stmt)]
             if not any(part is not None for part in parts):
                 return None
-            check_condition(stmt.condition, self.kernel.thread)
+            check_condition(stmt.condition, self.kernel.thread, self.body)
             other = parts[1] if len(parts) > 1 else None
             return tirx.IfThenElse(stmt.condition, seq(parts[0]), other)
         if isinstance(stmt, SBlockRealize) and const_int(stmt.predicate) != 1:
             inner = self.copies(stmt.block.body)
             if inner is None:
                 return None
-            check_condition(stmt.predicate, self.kernel.thread)
+            check_condition(stmt.predicate, self.kernel.thread, self.body)
             return tirx.IfThenElse(stmt.predicate, inner, None)
         found = [self.copies(part) for part in bodies(stmt)]
         return seq(*found) if any(part is not None for part in found) else None

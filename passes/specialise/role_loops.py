@@ -8,49 +8,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import tvm_ffi
-from tvm import tirx
-
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...machine import WARP
 from ...mechanisms.roles import by_warpgroup
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import READ, WRITE, Effects, effects
-from ..expand.rings import Ring, definitions, instantiate, make_ring
-from ..ir.kernels import bodies
+from ..expand.rings import Ring, make_ring
 from ..ir.nodes import (
     Buffer,
-    Call,
-    Expr,
-    ForKind,
     Stmt,
-    TensorLoad,
-    Var,
-    collect,
-    has,
     is_buffer_var,
     is_private,
     is_shared,
-    op_of,
-    uses,
     variables,
-    with_origin,
 )
 from ..ir.op_form import OpLoop
-from ..matmul.descriptors import Descriptors
 from ..matmul.zero_init import accumulators, begin_always, zeroes
 from ..sync.mbarriers import Barriers, Position
-from .before import CopiedBefore
 from .in_flight import WgmmaGroup, WgmmasInFlight, groups_of
-from .ping_pong import PingPong
 from .read_ahead import reads_ahead
 
 
@@ -171,90 +153,31 @@ class RoleLoop:
         """Return the mbarrier pairs whose slots are released in the step after they are read."""
         if not self.late:
             return []
+        return [pair for group in self._left().groups for pair in group.pairs]
+
+    def begins_with_wait(self) -> bool:
+        """Whether a step first waits for the matmuls before: none need be in flight between steps.
+
+        ptxas would make each of those wait for the one before (13.0: C7514).
+        """
+        first = next((op for op in self.consumed() if op.kind != "wait"), None)
+        touched = set() if first is None or first.kind == "mma" else self.registers(first)
+        return bool(self._left().done_for(touched))
+
+    def _left(self) -> WgmmasInFlight:
+        """Return what a step that starts with nothing in flight leaves there."""
         flight = WgmmasInFlight()
         for op in self.consumed():
             if op.kind == "mma":
                 flight.groups.append(self.group(op))
             elif op.kind != "wait":
                 flight.done_for(self.registers(op))
-        return [pair for group in flight.groups for pair in group.pairs]
+        return flight
 
     def pair(self, ring: Buffer) -> int:
         """Return which mbarrier pair synchronises the slots of ``ring``."""
         names = self.form.buffer_names()
         return next(i for i, b in enumerate(self.barriers) if names[ring] in b.plan.rings)
-
-
-@dataclass(frozen=True)
-class SpecialisedKernel:
-    """A warp-specialised kernel, whose threads, numbered ``thread``, have the roles of ``plan``.
-
-    ``loops``: by their nodes. ``remote``: in a cluster, a register for the address of another CTA's
-    mbarrier. ``stages``: shared memory that results are staged through. ``ping_pong``: the order of
-    consumer warpgroups that alternate on tiles. ``before``: tiles that are copied before the loops.
-    """
-
-    plan: KernelPlan
-    thread: Var
-    loops: Mapping[Any, RoleLoop]
-    descriptors: Descriptors
-    remote: Buffer | None
-    stages: Sequence[Buffer] = ()
-    ping_pong: PingPong | None = None
-    before: Mapping[Op, CopiedBefore] = field(default_factory=dict)
-
-    def places(self, role: str) -> list[Position]:
-        """Return the position of ``role`` in every mbarrier pair whose slots are filled again."""
-        channels = [one.positions[role] for one in self.before.values() if one.positions]
-        return [*channels, *(at for loop in self.loops.values() for at in loop.positions[role])]
-
-    def tiles_of(self, var: Var) -> list[CopiedBefore]:
-        """Return what is copied in each iteration of the loop of ``var``, to be released there."""
-        return [one for one in self.before.values() if var.same_as(one.around)]
-
-    def last_read(self, loop: RoleLoop) -> list[CopiedBefore]:
-        """Return the tiles of the tile loop around that ``loop`` alone reads."""
-        return [one for one in self.before.values() if loop.form.var.same_as(one.reader)]
-
-    def is_by_warp(self, loop: RoleLoop, pair: int) -> bool:
-        """Whether each warp of a warpgroup releases the slots of ``pair``, as the plan counts."""
-        role = self.plan.role(CONSUMER)
-        warps = role.threads // role.ping_pong_groups // WARP
-        return loop.barriers[pair].plan.arrivals == warps * self.plan.cluster
-
-    def instance(
-        self,
-        loop: RoleLoop,
-        op: OpPlan,
-        role: str,
-        iteration: Expr,
-        *,
-        behind: bool = False,
-        phase: str = STEADY,
-        again: bool = False,
-    ) -> Stmt:
-        """Return ``op`` of one iteration on the slots of ``role``'s position.
-
-        ``behind``: on those of the step before. ``again``: it is not the only instance, so that
-        what it defines is new.
-        """
-        places = loop.positions[role]
-        names = loop.form.buffer_names()
-        slots: dict[Buffer, tuple[Ring, Expr]] = {
-            buf: (ring, places[loop.pair(buf)].at(behind=behind))
-            for buf, ring in loop.rings.items()
-        }
-        for barriers, at in zip(loop.barriers, places):
-            full = next(b for b, ring in loop.fulls.items() if ring.slots.same_as(barriers.full))
-            slots[full] = loop.fulls[full], at.slot
-        body = loop.body(op.name)
-        inside = variables(body)
-        used = [names[buf] for buf in loop.rings if buf in inside]
-        fresh = definitions(body) if role == PRODUCER or again else []
-        stmt = instantiate(body, {loop.form.var: iteration}, fresh, slots)
-        stmt = self.descriptors.rewrite(stmt)
-        origin = origin_at(loop, op, role, 0, tuple(used), behind=behind)
-        return with_origin(replace(origin, phase=phase, iteration=str(iteration)), stmt)
 
 
 def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:
@@ -281,6 +204,7 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     by_warp = not by_warpgroup(plan.matmuls)
     late = in_flight > 0 and min(depths.values()) > 1 and (by_warp or not staged)
     made = RoleLoop(form, loop, barriers, rings, placed, late, staged, {})
+    made.late = late and not made.begins_with_wait()
     kept = {*made.left_in_flight(), *made.read_behind(every=by_warp)}
 
     def keeps_slot(role: str, number: int) -> bool:
@@ -334,48 +258,8 @@ def origin_at(
     )
 
 
-def rolled(loop: Any, var: Var, body: Stmt, extent: Expr | None = None) -> Stmt:
-    """Return ``loop`` with another body (and ``extent``), which nvcc does not unroll."""
-    annotations = {"disable_unroll": True}
-    times = loop.extent if extent is None else extent
-    return tirx.For(var, loop.min, times, ForKind.SERIAL, body, None, annotations)
-
-
-def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
-    """Return ``stmt`` with another loop variable."""
-    return tvm_ffi.structural_map(
-        stmt, [(Var, lambda v: new if v.same_as(old) else v)], order="post"
-    )
-
-
-def holds(stmt: Stmt, loop: Any) -> bool:
-    """Whether ``loop`` is inside ``stmt``."""
-    return has(stmt, tirx.For, lambda node: bool(node.same_as(loop)))
-
-
-def shared_outside(body: Stmt, loops: set[Any], ops: Collection[Op]) -> list[str]:
-    """Return the names of the shared buffers that are used outside ``loops`` and ``ops``."""
-    if (isinstance(body, tirx.For) and body in loops) or op_of(body) in ops:
-        return []
-    inner = bodies(body)
-    if inner:
-        return [name for part in inner for name in shared_outside(part, loops, ops)]
-    return [str(var.name) for var in collect(body, Var, _is_shared_buffer)]
-
-
 def _is_register(var: Any) -> bool:
     return is_buffer_var(var) and is_private(var)
-
-
-def _is_shared_buffer(var: Any) -> bool:
-    return is_buffer_var(var) and is_shared(var)
-
-
-def check_condition(condition: Expr, thread: Any) -> None:
-    """Check that every thread agrees on a condition around a loop with mbarrier pairs."""
-    if has(condition, (TensorLoad, Call)) or uses(condition, [thread]):
-        why = Reason("role.condition", condition=str(condition))
-        raise LoweringError("role.kernel", why=why)
 
 
 def shared_by(loop: RoleLoop, op: OpPlan) -> set[Buffer]:

@@ -33,7 +33,8 @@ from tvm_ffi.structural import WalkResult
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...instructions.wgmma import WARPGROUP, launch_registers
+from ...instructions.warpgroup_registers import launch_registers
+from ...instructions.wgmma_shapes import WARPGROUP
 from ...machine import Machine
 from ...mechanisms.roles import by_warpgroup
 from ...mechanisms.table import moved_by
@@ -63,7 +64,8 @@ from .consumer import consumer
 from .ping_pong import PingPong, check_ping_pong
 from .producer import producer
 from .read_ahead import in_one_stage, may_read_ahead
-from .role_loops import RoleLoop, SpecialisedKernel, op_names, role_loop
+from .role_loops import RoleLoop, op_names, role_loop
+from .specialised_kernel import SpecialisedKernel
 
 MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
 """Key of the AttrStmt for which TVM prints the second argument of __launch_bounds__."""

@@ -9,7 +9,7 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...instructions.wgmma import WARPGROUP
+from ...instructions.wgmma_shapes import WARPGROUP
 from ...machine import WARP
 from ...mechanisms.roles import by_warpgroup, reads_by_lane
 from ...plan import CONSUMER, OpPlan
@@ -21,7 +21,8 @@ from ..map.staged_stores import warpgroup_barrier
 from ..sync.mbarriers import Barriers
 from .before import CopiedBefore
 from .in_flight import WgmmaGroup
-from .role_loops import RoleLoop, SpecialisedKernel, origin_at, shared_by
+from .role_loops import RoleLoop, origin_at, shared_by
+from .specialised_kernel import SpecialisedKernel
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ class _Builder:
         for i, part in enumerate(parts):
             for other in parts if looped else parts[i + 1 :]:
                 for a, b in itertools.product(part, other):
-                    guards = (*a.guards, *b.guards)
+                    guards = a.guards, b.guards
                     if self._conflicts.between(a, a.access.index, b, b.access.index, guards):
                         return ordering.pair(a, b)
         return None

@@ -3,6 +3,7 @@
     S[tx] = .. and .. = S[tx]                       =>  no: the same thread
     S[tx] = .. and .. = S[tx + 1]                   =>  yes
     S[k % 3, tx] = .. and .. = S[(k + 1) % 3, ty]   =>  no: different slots
+    if tx < 20: { S[tx] = ..; S[tx + 20] = .. }     =>  no: no thread there has another's element
 
 Two reads need none, nor do accesses by one thread. Otherwise indices are compared (``differences``,
 ``footprint``) under the conditions that both accesses are made under. Two buffers conflict if they
@@ -11,7 +12,7 @@ share bytes of the arena, compared slot by slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -21,7 +22,7 @@ from ...machine import WARP
 from ...plan import SmemBuffer
 from ..dependence import footprint
 from ..dependence.differences import Differences
-from ..dependence.footprint import Index, Lanes
+from ..dependence.footprint import Guards, Index, Lanes
 from ..ir import nodes as ir
 from .ordering import Item
 
@@ -53,28 +54,28 @@ class Conflicts:
         return self._differences.assuming(condition)
 
     def between(
-        self, a: Item, a_index: Index, b: Item, b_index: Index, guards: Sequence[Any]
+        self, a: Item, a_index: Index, b: Item, b_index: Index, guards: tuple[Guards, Guards]
     ) -> bool:
         """Whether ``a`` at ``a_index`` and ``b`` at ``b_index`` need an order.
 
-        ``guards``: conditions that hold where both are made.
+        ``guards``: the conditions that each is made under.
         """
         first, second = a.access, b.access
         if first.mode == second.mode and first.mode in ("read", "atomic"):
             return False
         if not self.meet(first.buffer, second.buffer):
             return False
-        if not guards:
-            return self._conflict(a, a_index, b, b_index)
-        local = {**self._threads, **a.lanes, **b.lanes}
+        own: tuple[list[Any], list[Any]] = [], []
+        local = {**self._threads, **a.lanes, **b.lanes} if any(guards) else {}
         with ExitStack() as known:
-            for guard in guards:
+            for guard, side in ((g, side) for of, side in zip(guards, own) for g in of):
                 if ir.uses(guard, local):
-                    continue  # it says something of one side alone
+                    side.append(guard)  # it says something of one side alone
+                    continue
                 if ir.const_int(self._prover.simplify(guard)) == 0:
                     return False  # they are not both made
                 known.enter_context(self.assuming(guard))
-            return self._conflict(a, a_index, b, b_index)
+            return self._conflict(a, a_index, b, b_index, own)
 
     def meet(self, a: Any, b: Any) -> bool:
         """Whether two buffers are in one memory object, or have bytes of the arena in common."""
@@ -90,10 +91,12 @@ class Conflicts:
             )
         return self._meeting[a, b]
 
-    def _conflict(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
+    def _conflict(
+        self, a: Item, a_index: Index, b: Item, b_index: Index, own: tuple[Guards, Guards]
+    ) -> bool:
         one, other = a.access.buffer, b.access.buffer
         if one.same_as(other):
-            return self._may_touch(a, a_index, b, b_index)
+            return self._may_touch(a, a_index, b, b_index, own)
         if self._root(one).same_as(self._root(other)):
             return True
         return self._share_bytes(a, a_index, b, b_index)
@@ -102,8 +105,10 @@ class Conflicts:
         """Return where the memory of ``buffer`` lies in the arena."""
         return self._places.get(str(self._root(buffer).name))
 
-    def _may_touch(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
-        """Whether two threads can touch one element of a buffer."""
+    def _may_touch(
+        self, a: Item, a_index: Index, b: Item, b_index: Index, own: tuple[Guards, Guards]
+    ) -> bool:
+        """Whether two threads can touch one element of a buffer, each under its own guards."""
         first, second = a.access, b.access
         local = self._threads, a.lanes, b.lanes
         for x, y in zip(a_index, b_index):
@@ -111,7 +116,7 @@ class Conflicts:
                 return False
         if first.own and second.own:
             sides = (a_index, a.lanes, b_index, b.lanes)
-            return not footprint.disjoint(*sides, self._threads, self._prover)
+            return not footprint.disjoint(*sides, self._threads, self._prover, guards=own)
         if first.region is None or second.region is None:
             return True
         # The lanes of a warp go through such an instruction together, so in program order.

@@ -266,7 +266,7 @@ class Synchroniser:
             return False
         lows = {var: self._tree.ranges[var].min for var in entry.first}
         index = barrier_state.placed(item.access.index, lows)
-        guards = (*entry.guards, *barrier_state.placed(item.guards, lows))
+        guards = entry.guards, barrier_state.placed(item.guards, lows)
         return self._tree.conflicts.between(entry.item, entry.index, item, index, guards)
 
     def _place(self, entry: Pending, path: Path) -> Path:

@@ -9,12 +9,32 @@ from ..schedules.suites import suite
 from .chart import check_chart, draw, ratios
 from .claims import spine, spine_claims, transformation_ms
 from .decode import copied_per_us, decode_claims
-from .gated import GATED_DTYPE, gated_claims, gated_problems
+from .pairs import (
+    GATED_DTYPE,
+    back_to_back_claims,
+    back_to_back_problems,
+    gated_claims,
+    gated_problems,
+)
 from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders
 from .results import BEST, CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON, Claim, Report, Result
 from .roofs import roofs
-from .rows import ROW_DTYPE, row_claims, row_problems
-from .scaled import SCALED_DTYPE, scaled_claims, scaled_problems
+from .rows import (
+    GROUPED_DTYPE,
+    ROW_DTYPE,
+    grouped_claims,
+    grouped_problems,
+    row_claims,
+    row_problems,
+)
+from .scaled import (
+    PACKED_DTYPE,
+    SCALED_DTYPE,
+    packed_claims,
+    packed_problems,
+    scaled_claims,
+    scaled_problems,
+)
 from .timing import measure, quick
 
 __all__ = [
@@ -22,8 +42,10 @@ __all__ = [
     "CUBLAS",
     "CUDNN",
     "GATED_DTYPE",
+    "GROUPED_DTYPE",
     "OURS",
     "OURS_PLAIN",
+    "PACKED_DTYPE",
     "PEERS",
     "ROW_DTYPE",
     "SCALED_DTYPE",
@@ -37,6 +59,8 @@ __all__ = [
     "Problem",
     "Report",
     "Result",
+    "back_to_back_claims",
+    "back_to_back_problems",
     "check_chart",
     "contenders",
     "copied_per_us",
@@ -46,7 +70,11 @@ __all__ = [
     "draw",
     "gated_claims",
     "gated_problems",
+    "grouped_claims",
+    "grouped_problems",
     "measure",
+    "packed_claims",
+    "packed_problems",
     "quick",
     "random_gemms",
     "ratios",

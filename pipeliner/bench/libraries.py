@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from ..errors import ToolError, WorkloadError
 from ..measuring import Runner
-from ..schedules import Conv, GatedGemm, Gemm
-from ..schedules.workloads import Spec
-from .results import TRITON
+from ..schedules import BackToBackGemm, Conv, GatedGemm, Gemm, GroupedGemm, PackedGemm
+from ..schedules.workloads import SCALE_GROUP, Spec
+from .results import CUBLAS, TORCH_PACKED, TRITON
 from .vendor.convolutions import plain_convolution, torch_convolution
 
 TRITON_OPTIONS: Final = {
@@ -19,6 +19,12 @@ TRITON_OPTIONS: Final = {
     "triton.enable_persistent_tma_matmul": True,
 }
 """Of torch's inductor: try every configuration of its Triton templates and nothing else."""
+
+INT4_DTYPE: Final = "bfloat16"
+"""What torch's own kernel takes beside weights of 4 bits."""
+
+_INNER_TILES: Final = 8
+"""Of K that torch's packed weights have in a row: the most, and what its users take."""
 
 _TEMPLATE: Final = "triton_tem"
 """How inductor names kernels that it made from a template."""
@@ -58,10 +64,14 @@ def triton(spec: Spec) -> Runner:
 
 
 def compiled_by_torch(spec: Spec) -> Runner:
-    """A gated GEMM as torch.compile makes it of its two products; the output is returned.
+    """A gated GEMM, or a back to back one, as torch.compile makes it of its two products.
+
+    The output is returned.
 
     WorkloadError: it is something else.
     """
+    if isinstance(spec, BackToBackGemm):
+        return _back_to_back(spec)
     if not isinstance(spec, GatedGemm):
         raise WorkloadError("peer.torch", workload=spec.name)
     import torch
@@ -74,6 +84,99 @@ def compiled_by_torch(spec: Spec) -> Runner:
 
     compiled = torch.compile(gated, dynamic=False)
     return lambda *arguments: compiled(*arguments[:-1])
+
+
+def _back_to_back(spec: BackToBackGemm) -> Runner:
+    import torch
+
+    activation = getattr(torch.nn.functional, spec.activation)
+
+    def both(a: Any, b: Any, c: Any) -> Any:
+        return torch.matmul(activation(torch.matmul(a, b.transpose(-1, -2))), c)
+
+    compiled = torch.compile(both, dynamic=False)
+    return lambda *arguments: compiled(*arguments[:-1])
+
+
+def grouped_by_torch(spec: Spec) -> Runner:
+    """A grouped GEMM by ``torch._grouped_mm``, which makes the output and returns it.
+
+    WorkloadError: it is something else. torch raises where it has no kernel of its types.
+    """
+    if not isinstance(spec, GroupedGemm):
+        raise WorkloadError("peer.torch_grouped", workload=spec.name)
+    import torch
+
+    def run(a: Any, b: Any, offsets: Any, c: Any) -> Any:
+        return torch._grouped_mm(a, b.transpose(-1, -2), offs=offsets[1:], out_dtype=c.dtype)
+
+    return run
+
+
+def unpacked(spec: Spec) -> Runner:
+    """A product with weights of 4 bits by cuBLAS: of weights that are dequantised beforehand.
+
+    WorkloadError: it is something else.
+    """
+    what = _packed(spec, CUBLAS)
+    import torch
+
+    def made(words: Any, scales: Any) -> Any:
+        weights = what.dequantised(words.cpu().numpy(), scales.float().cpu().numpy())
+        return torch.from_numpy(weights.astype("float32")).cuda().to(scales.dtype)
+
+    known = _Prepared(made)
+    return lambda a, words, scales, c: torch.matmul(
+        a, known.of(words, scales).transpose(0, 1), out=c
+    )
+
+
+def packed_by_torch(spec: Spec) -> Runner:
+    """The same by ``torch._weight_int4pack_mm``, whose words are packed beforehand.
+
+    The output is returned. WorkloadError: it is something else, or not beside bfloat16.
+    """
+    what = _packed(spec, TORCH_PACKED)
+    if what.dtype != INT4_DTYPE:
+        raise WorkloadError("peer.torch_packed", workload=spec.name, peer=TORCH_PACKED)
+    import torch
+
+    def made(words: Any, scales: Any) -> Any:
+        weights = what.weights(words.cpu().numpy())
+        pairs = (weights[:, ::2] << 4 | weights[:, 1::2]).astype("uint8")
+        packed = torch._convert_weight_to_int4pack(torch.from_numpy(pairs).cuda(), _INNER_TILES)
+        zeros = torch.zeros_like(scales)
+        return packed, torch.stack([scales, zeros], dim=-1).contiguous()
+
+    known = _Prepared(made)
+
+    def run(a: Any, words: Any, scales: Any, c: Any) -> Any:
+        packed, factors = known.of(words, scales)
+        return torch._weight_int4pack_mm(a, packed, SCALE_GROUP, factors)
+
+    return run
+
+
+class _Prepared:
+    """What a peer has of its weights: made anew where these are others."""
+
+    def __init__(self, make: Runner) -> None:
+        self._make = make
+        self._at: tuple[int, ...] = ()
+        self._made: Any = None
+
+    def of(self, *arguments: Any) -> Any:
+        """What is made of ``arguments``."""
+        at = tuple(one.data_ptr() for one in arguments)
+        if at != self._at:
+            self._made, self._at = self._make(*arguments), at
+        return self._made
+
+
+def _packed(spec: Spec, peer: str) -> PackedGemm:
+    if not isinstance(spec, PackedGemm):
+        raise WorkloadError("peer.torch_packed", workload=spec.name, peer=peer)
+    return spec
 
 
 def _torch_function(spec: Spec) -> Runner:

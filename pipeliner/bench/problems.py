@@ -22,10 +22,14 @@ from ..records.record import OURS
 from ..schedules import (
     Attention,
     AttentionTile,
+    BackToBackGemm,
     DepthwiseTile,
     GatedGemm,
     Gemm,
+    GroupedGemm,
+    GroupTile,
     NaiveTile,
+    PackedGemm,
     RowGemm,
     RowTile,
     ScaledGemm,
@@ -34,7 +38,14 @@ from ..schedules import (
 from ..schedules.tiles import Tile
 from ..schedules.workloads import LOOPS, Spec
 from .attention import SDPA_BACKENDS, sdpa
-from .libraries import compiled_by_torch, triton
+from .libraries import (
+    INT4_DTYPE,
+    compiled_by_torch,
+    grouped_by_torch,
+    packed_by_torch,
+    triton,
+    unpacked,
+)
 from .peers import NESTED, STAGES, blockwise, cublas, require_stock, stock_mma, stock_simt
 from .results import (
     BEST,
@@ -46,6 +57,8 @@ from .results import (
     SDPA,
     STOCK_PREFIX,
     TORCH,
+    TORCH_GROUPED,
+    TORCH_PACKED,
     TRITON,
 )
 from .vendor.convolutions import cudnn, every_engine
@@ -64,10 +77,12 @@ PEERS: Final = {
 """What a person calls a peer, and how the names of its contenders start."""
 
 _CALLS: Final[dict[str, Callable[[Any], Runner]]] = {
-    CUBLAS: cublas,
+    CUBLAS: lambda spec: unpacked(spec) if isinstance(spec, PackedGemm) else cublas(spec),
     CUDNN: lambda spec: sdpa(spec, "cuDNN") if isinstance(spec, Attention) else cudnn(spec),
     TRITON: triton,
     TORCH: compiled_by_torch,
+    TORCH_GROUPED: grouped_by_torch,
+    TORCH_PACKED: packed_by_torch,
 }
 
 USUAL_PEERS: Final = ("cublas", "cudnn", "tvm", "torch", "sdpa")
@@ -221,6 +236,20 @@ def contenders(
         found.append(_library(CUBLAS, functools.partial(cublas, fast=fast), spec))
     if isinstance(spec, RowGemm):
         return Problem(spec, tuple(found), label)
+    if isinstance(spec, GroupedGemm):
+        if "torch" in peers:
+            found.append(_library(TORCH_GROUPED, grouped_by_torch, spec))
+        return Problem(spec, tuple(found), label)
+    if isinstance(spec, PackedGemm):
+        if "cublas" in peers:
+            found.append(_library(CUBLAS, unpacked, spec))
+        if "torch" in peers and spec.dtype == INT4_DTYPE:
+            found.append(_library(TORCH_PACKED, packed_by_torch, spec))
+        return Problem(spec, tuple(found), label)
+    if isinstance(spec, BackToBackGemm):
+        if "torch" in peers:
+            found.append(_library(TORCH, compiled_by_torch, spec))
+        return Problem(spec, tuple(found), label)
     if isinstance(spec, ScaledGemm):
         if "cublas" in peers:
             found.append(_library(CUBLAS, blockwise, spec))
@@ -256,9 +285,13 @@ def _tile_title(tile: Tile) -> str:
     if isinstance(tile, DepthwiseTile):
         rows = f"{tile.rows} x " if tile.rows else ""
         return f"{rows}{tile.pixels} pixels of {tile.vector} channels a thread"
-    if isinstance(tile, (NaiveTile, RowTile)):
+    if isinstance(tile, GroupTile):
+        return f"{tile.rows} x {tile.pixels} pixels of {tile.channels} channels a CTA"
+    if isinstance(tile, NaiveTile):
         return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
+    if isinstance(tile, RowTile):
+        return f"{tile.m}x{tile.n}{parts}"
     if isinstance(tile, AttentionTile):
         walked = f", {tile.persistent} CTAs" if tile.persistent else ""
         return f"{tile.m}x{tile.n}{parts}{', heads grouped' if tile.grouped else ''}{walked}"

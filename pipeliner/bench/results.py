@@ -18,6 +18,8 @@ CUDNN: Final = "cuDNN"
 STOCK_PREFIX: Final = "TVM stock"
 TRITON: Final = "Triton"
 TORCH: Final = "torch.compile"
+TORCH_GROUPED: Final = "torch._grouped_mm"
+TORCH_PACKED: Final = "torch._weight_int4pack_mm"
 SDPA: Final = "SDPA"
 
 LIBRARIES: Final = (CUBLAS, CUDNN)
@@ -178,7 +180,8 @@ class Report:
         backends = sorted(name for name in names if name.startswith(f"{SDPA},"))
         searched = any(name in SEARCHED for name in names)
         vendors = (BEST,) if searched else LIBRARIES
-        order = (*vendors, SDPA, *backends, TORCH, STOCK_PREFIX, TRITON, OURS_PLAIN)
+        of_torch = (TORCH, TORCH_GROUPED, TORCH_PACKED)
+        order = (*vendors, SDPA, *backends, *of_torch, STOCK_PREFIX, TRITON, OURS_PLAIN)
         return tuple(peer for peer in order if any(_is_of(one, peer) for one in self.results))
 
     def ratio(

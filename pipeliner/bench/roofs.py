@@ -15,7 +15,17 @@ from fractions import Fraction
 
 from ..instructions.dtypes import element_bytes
 from ..machine import Machine
-from ..schedules import Attention, Conv, ConvInputGrad, ConvWeightGrad, Gemm, ScaledGemm
+from ..schedules import (
+    Attention,
+    BackToBackGemm,
+    Conv,
+    ConvInputGrad,
+    ConvWeightGrad,
+    Gemm,
+    GroupedGemm,
+    PackedGemm,
+    ScaledGemm,
+)
 from ..schedules.workloads import Spec
 
 
@@ -49,7 +59,7 @@ def _is_depthwise(spec: Spec) -> bool:
 def _bytes(spec: Spec) -> Iterator[Fraction]:
     *inputs, out = spec.shapes()
     kinds = [spec.storage] * len(inputs)
-    if isinstance(spec, (Gemm, Attention, ScaledGemm)):
+    if isinstance(spec, (Gemm, Attention, BackToBackGemm, ScaledGemm, GroupedGemm, PackedGemm)):
         kinds = list(spec.input_dtypes)
     read = _read(spec)
     for at, (shape, kind) in enumerate(zip(inputs, kinds)):

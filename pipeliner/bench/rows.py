@@ -1,10 +1,14 @@
-"""GEMMs with statistics of rows beside our own plain GEMM of the same extents.
+"""GEMMs with statistics of rows beside our own plain GEMM, those of rows in groups beside torch.
 
     C = A B / rms of A's rows; C, and of its rows sum and maximum, or log-sum-exp   against   A B
 
 A statistic should cost next to nothing: in the loop it runs under wgmma, behind it on registers.
 Exponentials are the exception: 2048 cycles of the special function units for a tile of 128 x 256,
 in which no matmul of its CTA runs.
+
+    C[r] = A[r] B[e] of the rows r of each expert e   against   torch._grouped_mm
+
+Offsets are random: a group in eight is empty, and few are alike.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ from typing import Any, Final
 
 from ..plan.request import Request
 from ..records.record import OURS
-from ..schedules import Gemm, RowGemm
+from ..schedules import Gemm, GroupedGemm, RowGemm
 from ..schedules.workloads import STATISTICS
 from .problems import Problem, contenders
-from .results import Claim, Report, faster
+from .results import TORCH_GROUPED, Claim, Report, faster
 
 ROW_GEMMS: Final[Mapping[str, tuple[int, int, int]]] = {
     "sq4096": (4096, 4096, 4096),
@@ -61,4 +65,42 @@ def row_claims(report: Report) -> list[Claim]:
             ours = report.find(_WITH.format(label=label, statistic=statistic), OURS)
             name = f"{label}, {statistic}: rate over our GEMM's"
             claims += faster(name, ours, one, *_TO_PLAIN)
+    return claims
+
+
+GROUPED_GEMMS: Final[Mapping[str, tuple[int, int, int, int]]] = {
+    "experts_128": (128, 65536, 1536, 2048),
+    "experts_8": (8, 16384, 14336, 4096),
+    "experts_64": (64, 8192, 2048, 2048),
+}
+"""Experts, rows of all, N and K of layers of mixtures of experts."""
+
+GROUPED_DTYPE: Final = "bfloat16"
+
+_TO_GROUPED: Final = (1.0, 1.2)
+
+
+def grouped_problems(
+    target: Any, request: Request, dtype: str, peers: Sequence[str], *, plain: bool
+) -> list[Problem]:
+    """Each grouped GEMM with its peer."""
+    return [
+        contenders(
+            GroupedGemm(*extents, dtype or GROUPED_DTYPE),
+            target,
+            request,
+            plain=plain,
+            peers=peers,
+            label=label,
+        )
+        for label, extents in GROUPED_GEMMS.items()
+    ]
+
+
+def grouped_claims(report: Report) -> list[Claim]:
+    """Our rate over that of torch's grouped product, as far as measured."""
+    claims: list[Claim] = []
+    for label in GROUPED_GEMMS:
+        ours, theirs = report.find(label, OURS), report.find(label, TORCH_GROUPED)
+        claims += faster(f"{label} over {TORCH_GROUPED}", ours, theirs, *_TO_GROUPED)
     return claims

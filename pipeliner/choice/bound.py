@@ -22,7 +22,7 @@ from ..cost.predict import ASSUMED_TRIP, MEMORY_NORM
 from ..cost.usage import Usage
 from ..cost.work import written
 from ..instructions.dtypes import element_bytes
-from ..instructions.wgmma import ROWS
+from ..instructions.wgmma_shapes import ROWS
 from ..machine import Machine
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import TMA_RATE, cta_count, memory_rate

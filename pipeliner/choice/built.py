@@ -15,7 +15,7 @@ from typing import Final
 from ..cost.descriptor import ThreadBudget, Work
 from ..cost.predict import Prediction
 from ..instructions.dtypes import element_bytes
-from ..instructions.wgmma import WARPGROUP
+from ..instructions.wgmma_shapes import WARPGROUP
 from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, documented, measured
 from ..plan import MatmulPlan

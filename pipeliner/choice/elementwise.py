@@ -48,8 +48,15 @@ ELEMENTWISE_TRAFFIC: Final = constant(
 
 
 def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan:
-    """The plan of an elementwise kernel: one vector for each thread, as far as a CTA goes."""
-    vectors = math.ceil(info.elements / info.vector)
+    """The plan of an elementwise kernel: one vector for each thread, as far as a CTA goes.
+
+    Vectors are narrower where a warp would have threads without one: each output is a chain of
+    operations, and a thread works on those of its vector one after the other.
+    """
+    vector = info.vector
+    while vector > 1 and vector % 2 == 0 and info.elements < WARP * vector:
+        vector //= 2
+    vectors = math.ceil(info.elements / vector)
     us = elementwise_us(info, machine)
     reason = Reason("elementwise.predicted", us=us, launch_us=machine.launch_us)
     return ElementwisePlan(
@@ -57,7 +64,7 @@ def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan
         ctas="symbolic" if info.ctas is None else str(info.ctas),
         elements=info.elements,
         threads=min(ELEMENTWISE_THREADS, math.ceil(vectors / WARP) * WARP),
-        vector=info.vector,
+        vector=vector,
         reason=all_of((*each_of(info.note), reason)),
     )
 

@@ -17,8 +17,9 @@ from ..errors import PlanError, TargetError
 from ..instructions.accumulators import spread_alike, words_beside
 from ..instructions.mapping import map_matmul
 from ..instructions.registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
+from ..instructions.warpgroup_registers import math_warp_registers
 from ..instructions.warps import Mapping
-from ..instructions.wgmma import consumer_groups, math_warp_registers
+from ..instructions.wgmma import consumer_groups
 from ..machine import Machine
 from ..machine.constant import chosen, constant
 from ..mechanisms.copies import plan_copy

@@ -19,7 +19,7 @@ from typing import Final
 from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..instructions.simt import simt_shared_cycles
 from ..instructions.table import multiplied_by, rate_of
-from ..instructions.wgmma import ROWS
+from ..instructions.wgmma_shapes import ROWS
 from ..machine import WARP, Machine
 from ..machine.constant import constant, counted, documented, measured
 from ..mechanisms.layouts import shared_bytes

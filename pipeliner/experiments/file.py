@@ -24,13 +24,17 @@ from ..records.functions import AnyWorkload, FunctionWorkload
 from ..schedules import (
     Attention,
     AttentionTile,
+    BackToBackGemm,
     Conv,
     ConvTile,
     DepthwiseTile,
     GatedGemm,
     Gemm,
     GemmTile,
+    GroupedGemm,
+    GroupTile,
     NaiveTile,
+    PackedGemm,
     RowGemm,
     RowTile,
     ScaledGemm,
@@ -49,9 +53,21 @@ from .functions import FUNCTION, is_named, named_functions
 SHIPPED: Final = ("ladder", "depths", "attention")
 """Experiments that come with the library, by name."""
 
-KINDS: Final = ("gemm", "gated", "conv", "attention", "rows", "scaled", FUNCTION)
+KINDS: Final = (
+    "gemm",
+    "gated",
+    "conv",
+    "attention",
+    "rows",
+    "scaled",
+    "grouped",
+    "packed",
+    "back_to_back",
+    FUNCTION,
+)
 """Of workloads: GEMMs, gated ones, all that is a convolution, attention, GEMMs with statistics
-of rows, block-scaled ones, functions of one's own."""
+of rows, block-scaled ones, grouped ones, those of packed weights, two back to back, functions of
+one's own."""
 
 PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "triton": TRITON, "torch": TORCH}
 
@@ -64,11 +80,15 @@ _MAKERS: Final[Mapping[str, Callable[..., Spec]]] = {
     "attention": Attention,
     "rows": RowGemm,
     "scaled": ScaledGemm,
+    "back_to_back": BackToBackGemm,
+    "grouped": GroupedGemm,
+    "packed": PackedGemm,
 }
 _TILES: Final = {
     "gemm": GemmTile,
     "conv": ConvTile,
     "depthwise": DepthwiseTile,
+    "groups": GroupTile,
     "naive": NaiveTile,
     "attention": AttentionTile,
     "rows": RowTile,
@@ -77,7 +97,7 @@ _OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if f
 _TOP: Final = ("title", "machines", "workload", "variant")
 _VARIANT: Final = ("name", "tile", "workload", "peer", "for", *_OPTIONS)
 _EXTENTS: Final = (
-    *("m", "n", "k", "batch", "c", "d", "h", "w", "r", "s", "t", "dtype", "layout"),
+    *("experts", "m", "n", "k", "batch", "c", "d", "h", "w", "r", "s", "t", "dtype", "layout"),
     *("heads", "kv_heads", "queries", "keys", "dim", "causal", "statistic"),
 )
 _CONV_OPTIONS: Final = tuple(
@@ -258,6 +278,12 @@ def _family(spec: Spec) -> str:
         return "rows"
     if isinstance(spec, ScaledGemm):
         return "scaled"
+    if isinstance(spec, BackToBackGemm):
+        return "back_to_back"
+    if isinstance(spec, GroupedGemm):
+        return "grouped"
+    if isinstance(spec, PackedGemm):
+        return "packed"
     if isinstance(spec, GatedGemm):
         return "gated"
     return "gemm" if isinstance(spec, Gemm) else "conv"

@@ -5,7 +5,7 @@
     wgmma          accumulators + operand A in registers + CONSUMER_OVERHEAD
     wgmma by math warps that copy too      accumulators + MATH_WARP_OVERHEAD
 
-The formulas are in ``mma_sync``, ``simt``, ``mapped`` and ``wgmma``.
+The formulas are in ``mma_sync``, ``simt``, ``mapped``, ``wgmma`` and ``warpgroup_registers``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from ..machine.constant import chosen, constant, derived, documented, measured
 from ..plan import MatmulPlan
 from ..plan.request import Instruction, Request
 from .table import may_be_warpgroup_wide
-from .wgmma import CONSUMERS, ROWS, WARPGROUP
+from .wgmma import CONSUMERS
+from .wgmma_shapes import ROWS, WARPGROUP
 
 ASKED: Final = Request(instruction="wgmma")
 """The request that such a tile is planned with."""

@@ -19,7 +19,7 @@ from ..emulator import Emulation, emulate, lower_for_emulation
 from ..emulator.base.report import CudaLine
 from ..emulator.emulate import EmulateOptions, Programs
 from ..emulator.lower import Lowering
-from ..errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
+from ..errors import InternalError, LoweringError, PlanError, TargetError, ToolError, WorkloadError
 from ..passes.dependence.overlap import OVERLAP
 from ..passes.ir.kernels import has_kernel, why_no_kernel
 from ..passes.ir.nodes import buffer_bytes, collect
@@ -27,6 +27,7 @@ from ..passes.lower import PIPELINE
 from ..plan import PLAN_ATTR, KernelPlan
 from ..proof.kept import proof_of
 from ..proof.proof import Proof
+from ..proving.driver import Proving
 from ..targets import gpu, gpu_arch
 from ..toolchain import line_info, nvcc
 from ..toolchain.machine_code import LoopCode, longest_loop
@@ -68,6 +69,8 @@ class Kernel:
         self._source: str | None = None
         self._line_file = ""
         self._lowering: Lowering | None = None
+        self.proving = Proving()
+        """Whether it is proved beside nvcc, and what came of that."""
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, {self.arch})"
@@ -129,7 +132,8 @@ class Kernel:
         )
         source = None if self._source is None else f"{named}{self._source}"
         given = nullcontext() if source is None else in_place_of_cuda(source)
-        with given, nvcc.for_tvm(line_info=self._line_info), self.target, context:
+        proving = self.proving.by_tvm(lambda: seen.module)
+        with given, nvcc.for_tvm(line_info=self._line_info), self.target, context, proving:
             built = tvm.compile(self.module, self.target, tir_pipeline=self.pipeline)
         self._lowering = seen
         return built
@@ -243,18 +247,14 @@ class Kernel:
         by_us = not by_tvm and compiled and nvcc.is_found()
         try:
             if by_us:
-                without_driver.export(
-                    self.module,
-                    self.target,
-                    self.pipeline,
-                    self.config,
-                    self.cuda,
-                    Path(path),
-                    line_info=self._line_info,
-                )
+                given = self.module, self.target, self.pipeline, self.config, self.cuda, Path(path)
+                with self.proving.by_us(lambda: self.lowered):
+                    without_driver.export(*given, line_info=self._line_info)
             else:
                 with nvcc.for_tvm(line_info=self._line_info) if by_tvm else nullcontext():
                     self.executable.export_library(str(path))
+        except LoweringError:  # it is refuted
+            raise
         except (RuntimeError, OSError) as err:
             linker = without_driver.linker_says(str(err))
             why = err.reason if isinstance(err, ToolError) else linker
@@ -289,7 +289,9 @@ class Kernel:
 
     @cached_property
     def _cubin(self) -> nvcc.Compiled:
-        return nvcc.compile_cuda(self.cuda, self.arch, "cubin", line_info=self._line_info)
+        cuda = self.cuda
+        with self.proving.by_us(lambda: self.lowered):
+            return nvcc.compile_cuda(cuda, self.arch, "cubin", line_info=self._line_info)
 
     @cached_property
     def _dynamic_shared(self) -> dict[str, int]:

@@ -104,7 +104,7 @@ def cases(records: Iterable[Record], machine: Machine) -> Mapping[tuple[str, str
         spec = workload_of(key)
         made = [_case(record, again, spec, machine) for record, again in timed]
         own = {one.family: one for one in made if one is not None}
-        depths = {family: _own_depth(family, spec, machine) for family in own}
+        depths = {family: own_depth(family, spec, machine) for family in own}
         kept = [replace(one, own_depth=depths[one.family]) for one in made if one is not None]
         if kept:
             found[group_of(spec)] = kept
@@ -173,7 +173,7 @@ def _case(record: Record, again: float, spec: Spec, machine: Machine) -> Case | 
     return Case(record, again, one, spec, machine, plan, loops[0], typical(what), tiles, 0)
 
 
-def _own_depth(family: Candidate, spec: Spec, machine: Machine) -> int:
+def own_depth(family: Candidate, spec: Spec, machine: Machine) -> int:
     """1 where the library leaves the loop alone.
 
     Where it gives each ring its own depth, which no candidate does, the best of one for all.

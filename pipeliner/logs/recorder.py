@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ..diagnostics import Why
-from ..errors import ToolError
+from ..errors import ToolError, WorkloadError
 from ..machine import Machine, machine_for
 from ..measuring import Compiles, Conditions, Measurement, Rounds, Say
 from ..measuring.lab import Batch, Lab, Study
 from ..measuring.surveys import AskedTimer, surveyed, tried
 from ..records import Record
-from ..records.candidate import Candidate, workload_key
+from ..records.candidate import Candidate, describe, workload_key
 from ..records.log import AGAIN, SOURCE, add_to, read_any
 from ..records.names import name_of
 from ..schedules.workloads import Spec
@@ -76,7 +76,7 @@ def jobs_for(specs: Mapping[str, Spec], target: Any, log: Path, limit: int = LIM
 
 
 def record(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     compiler: Compiles,
     timer: AskedTimer,
     log: Path,
@@ -86,6 +86,7 @@ def record(
 ) -> bool:
     """Measure ``jobs`` for at most about so long; whether all of it was done.
 
+    A job is asked for when there is room to compile it, and may be made then.
     The log has each workload as soon as it is timed. KeyboardInterrupt: the one under way is lost.
     """
     closes = time.monotonic() + seconds - CLOSING_SECONDS
@@ -101,23 +102,29 @@ def record(
     )
     if lab.run():
         raise KeyboardInterrupt
-    return study.done == sum(len(job.candidates) for job in jobs)
+    return study.ended and study.done == study.asked
 
 
 class _Recording(Study[_Grid, AskedTimer]):
-    """Workloads one after the other, all candidates of each interleaved. ``done``: candidates."""
+    """Workloads one after the other, all candidates of each interleaved.
+
+    ``asked``, ``done``: candidates. ``ended``: whether every job was asked for.
+    """
 
     def __init__(
-        self, jobs: Sequence[Job], compiler: Compiles, log: Path, say: Say, lines: Sequence[str]
+        self, jobs: Iterable[Job], compiler: Compiles, log: Path, say: Say, lines: Sequence[str]
     ) -> None:
-        self.done = 0
+        self.done = self.asked = 0
+        self.ended = False
         self._log, self._say, self._lines = log, say, lines
-        self.batches = (
-            _Grid(
-                makes=[partial(compiler.compile, job.spec, one) for one in job.candidates], job=job
-            )
-            for job in jobs
-        )
+        self.batches = self._batches(jobs, compiler)
+
+    def _batches(self, jobs: Iterable[Job], compiler: Compiles) -> Iterator[_Grid]:
+        for job in jobs:
+            self.asked += len(job.candidates)
+            makes = [partial(compiler.compile, job.spec, one) for one in job.candidates]
+            yield _Grid(makes=makes, job=job)
+        self.ended = True
 
     def measure(self, batch: _Grid, measurer: AskedTimer) -> list[Record]:
         """What became of each candidate that is compiled, all interleaved, the fastest twice.
@@ -176,10 +183,18 @@ def _outcome(job: Job, records: Sequence[Record]) -> str:
         return f"{title}: nothing timed, {len(first)} failed"
     fresh = [one for one in records if one.label == AGAIN]
     best = min(fresh or timed, key=lambda one: one.us)
-    name = name_of(Candidate.from_json(best.candidate), job.spec, job.machine)
+    name = _told(Candidate.from_json(best.candidate), job)
     rate = job.spec.flops() / best.us * 1e-6
     return (
         f"{title}: {len(timed)} of {len(job.candidates)} timed, {len(first) - len(timed)} failed; "
         f"{best.us:.1f} us, {rate:.0f} TFLOP/s by {name}; "
         f"the same again within {noise(records):.1%}"
     )
+
+
+def _told(candidate: Candidate, job: Job) -> str:
+    """Its name in a log, or what it asks for where the rest is left to the library."""
+    try:
+        return name_of(candidate, job.spec, job.machine)
+    except WorkloadError:
+        return ", ".join(describe(candidate))

@@ -17,11 +17,14 @@ import numpy as np
 
 from ..schedules import (
     Attention,
+    BackToBackGemm,
     Conv,
     ConvInputGrad,
     ConvWeightGrad,
     GatedGemm,
     Gemm,
+    GroupedGemm,
+    PackedGemm,
     RowGemm,
     ScaledGemm,
 )
@@ -67,7 +70,13 @@ def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
     extras = [spec.out] * (len(shapes) - 2)
     plain = (spec.storage, spec.storage, *extras)
     dtypes = spec.input_dtypes if isinstance(spec, (Gemm, *LOOPS)) else plain
+    if isinstance(spec, PackedGemm):
+        a, scales = (_random(torch, shapes[at], spec.storage) for at in (0, 2))
+        scales.uniform_(*SCALES)
+        return a, torch.from_numpy(spec.words()).cuda(), scales
     drawn = [_random(torch, shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+    if isinstance(spec, GroupedGemm):
+        drawn[2] = torch.from_numpy(spec.offsets()).cuda()
     if isinstance(spec, ScaledGemm):
         for scales in drawn[2:]:
             scales.uniform_(*SCALES)
@@ -104,8 +113,14 @@ def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
         return Truth(spec, *_gated(torch, spec, *inputs))
     if isinstance(spec, Attention):
         return Truth(spec, *attended(torch, spec, *inputs))
+    if isinstance(spec, BackToBackGemm):
+        return Truth(spec, *_back_to_back(torch, spec, *inputs))
     if isinstance(spec, ScaledGemm):
         return Truth(spec, *_scaled(spec, *inputs))
+    if isinstance(spec, GroupedGemm):
+        return Truth(spec, *_grouped(torch, spec, *inputs))
+    if isinstance(spec, PackedGemm):
+        return Truth(spec, *_packed(torch, spec, *inputs))
     if isinstance(spec, Gemm) and not spec.epilogue:
         return Truth(spec, *_product(spec, *inputs))
     if isinstance(spec, Conv) and not spec.epilogue:
@@ -153,10 +168,41 @@ def _gated(torch: Any, spec: GatedGemm, a: Any, b1: Any, b2: Any) -> tuple[Any, 
     return activated * value, gated_magnitude(activated, value, of_gate, of_value)
 
 
+def _back_to_back(torch: Any, spec: BackToBackGemm, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
+    """Some rows at a time: what stands between the products may be larger than all else."""
+    activation = getattr(torch.nn.functional, spec.activation)
+    first, second = b.double().transpose(0, 1), c.double()
+    exact, magnitude = (
+        torch.empty(spec.shapes()[-1], dtype=torch.float64, device=a.device) for _ in range(2)
+    )
+    for some in _chunks((spec.m, spec.n)):
+        hidden = activation(a[some].double() @ first)
+        exact[some] = hidden @ second
+        magnitude[some] = (hidden.square_() @ second.square()).sqrt_()
+    return exact, magnitude
+
+
 def _scaled(spec: ScaledGemm, *inputs: Any) -> tuple[Any, Any]:
     left, right = spec.rescaled(*(tensor.double() for tensor in inputs))
     exact = left @ right.transpose(0, 1)
     return exact, left.abs_() @ right.abs_().transpose(0, 1)
+
+
+def _grouped(torch: Any, spec: GroupedGemm, a: Any, b: Any, offsets: Any) -> list[Any]:
+    """The product and what rounding is relative to, one group after the other."""
+    shape = spec.shapes()[-1]
+    made = [torch.empty(shape, dtype=torch.float64, device=a.device) for _ in range(2)]
+    ends = [int(end) for end in offsets.cpu().numpy()]
+    for e, group in enumerate(map(slice, ends, ends[1:])):
+        left, right = a[group].double(), b[e].double().transpose(0, 1)
+        made[0][group], made[1][group] = left @ right, left.abs() @ right.abs()
+    return made
+
+
+def _packed(torch: Any, spec: PackedGemm, a: Any, words: Any, scales: Any) -> tuple[Any, Any]:
+    weights = spec.dequantised(_as_numpy(words), _as_numpy(scales)).astype("float64")
+    left, right = a.double(), torch.from_numpy(weights).cuda().transpose(0, 1)
+    return left @ right, left.abs() @ right.abs()
 
 
 def _with_rows(torch: Any, spec: RowGemm, a: Any, b: Any) -> list[tuple[Any, Any]]:

@@ -20,7 +20,7 @@ from ..plan.request import Request
 from ..values.facts import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..values.op import Op
 from .cp_async import cache_of, chunks_of, cp_async_obstacle, cp_async_reasons
-from .layouts import is_k_major, layout_of, readers, reads_matrices
+from .layouts import converting, is_k_major, layout_of, readers, reads_matrices
 from .register import staged
 from .table import COPY_MECHANISMS, PRODUCED, moved_by
 from .tma import box_reasons, tma_obstacle
@@ -52,7 +52,10 @@ def plan_copy(
     width_reason: Reason | None
     multicast_reason: Reason | None
     vector, width_reason = width(copy, machine, request)
-    mechanism, reasons = _mechanism(copy, vector, machine, request, readers(copy, loop, matmuls))
+    reading = readers(copy, loop, matmuls)
+    mechanism, reasons = _mechanism(
+        copy, vector, machine, request, reading or converting(copy, loop, matmuls)
+    )
     multicast, multicast_reason = 1, None
     by = COPY_MECHANISMS[mechanism]
     if by.by_producer:

@@ -22,11 +22,11 @@ from typing import Final
 from ..diagnostics import Reason
 from ..instructions.dtypes import LINE_BYTES, SECTOR_BYTES, element_bytes
 from ..instructions.table import multiplied_by
-from ..instructions.wgmma import SPANS
+from ..instructions.wgmma_shapes import SPANS
 from ..machine import Machine
 from ..machine.constant import constant, documented
 from ..plan import CopyPlan, MatmulPlan, Mechanism
-from ..values.facts import CopyInfo, LoopInfo, MatmulInfo
+from ..values.facts import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
 from .vectors import BF16_CAPABILITY, CHUNK
 
 PADDED: Final = "padded-16B"
@@ -59,6 +59,8 @@ def layout_of(
     ``in_boxes``: ``mechanism`` moves boxes, which can be swizzled by row, and no other way.
     """
     reading = readers(copy, loop, matmuls)
+    if not reading and in_boxes:
+        return _swizzled(copy, Reason("layout.boxes"))
     if not reading:
         return "row-major", None
     op, plan = reading[0]
@@ -119,6 +121,22 @@ def readers(
     """The mapped matmuls of the loop that read the tile."""
     plans = {plan.op: plan for plan in matmuls}
     reading = (op for op in loop.ops if isinstance(op, MatmulInfo) and copy.dst in (op.a, op.b))
+    return [(op, plans[op.op]) for op in reading if op.op in plans]
+
+
+def converting(
+    copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
+) -> list[tuple[MatmulInfo, MatmulPlan]]:
+    """The matmuls by warpgroups whose first operand is computed in registers from the tile."""
+    plans = {
+        plan.op: plan
+        for plan in matmuls
+        if plan.operand == "computed" and multiplied_by(plan).warpgroup_wide
+    }
+    read = {name for op in loop.ops if isinstance(op, StatementInfo) for name in op.reads}
+    if copy.dst not in read:
+        return []
+    reading = (op for op in loop.ops if isinstance(op, MatmulInfo) and op.computed)
     return [(op, plans[op.op]) for op in reading if op.op in plans]
 
 

@@ -14,7 +14,8 @@ from ..diagnostics import Reason
 from ..instructions.accumulators import words_beside
 from ..instructions.dtypes import element_bytes
 from ..instructions.table import multiplied_by
-from ..instructions.wgmma import WARPGROUP, group_accumulators
+from ..instructions.warpgroup_registers import group_accumulators
+from ..instructions.wgmma_shapes import WARPGROUP
 from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
 from ..values.elements import element

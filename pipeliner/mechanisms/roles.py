@@ -18,7 +18,9 @@ from ..diagnostics import Reason, all_of
 from ..errors import PlanError
 from ..instructions.registers import PRODUCER_REGISTERS
 from ..instructions.table import multiplied_by
-from ..instructions.wgmma import WARPGROUP, consumer_groups, consumer_registers, launch_registers
+from ..instructions.warpgroup_registers import consumer_registers, launch_registers
+from ..instructions.wgmma import consumer_groups
+from ..instructions.wgmma_shapes import WARPGROUP
 from ..machine import WARP, Machine
 from ..plan import (
     CONSUMER,
@@ -174,6 +176,13 @@ def _all_pairs(
     )
 
 
+def _begins_with_operand(loop: LoopInfo) -> bool:
+    """Whether a step first computes, from tiles, what its matmuls read from registers."""
+    first = next((op for op in loop.ops if not isinstance(op, CopyInfo)), None)
+    computed = any(op.computed for op in loop.ops if isinstance(op, MatmulInfo))
+    return computed and isinstance(first, StatementInfo) and bool(first.reads)
+
+
 def _sharing(ping_pong: int, each: int, why: Reason | None) -> Reason:
     """Which consumers have which tiles; ``why``: why they do not ping-pong."""
     if ping_pong > 1:
@@ -278,4 +287,5 @@ def _release_reason(loop: LoopInfo, depth: int, by_warp: bool, late: bool) -> Re
     reads = any(isinstance(op, MatmulInfo) for op in loop.ops)
     if not late:
         return Reason("release.fragments", arrival=arrival)
+    reads = reads and not _begins_with_operand(loop)
     return Reason("release.late", arrival=arrival) if depth > 1 and reads else arrival

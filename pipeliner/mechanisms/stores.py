@@ -14,7 +14,8 @@ from ..diagnostics import Reason, Value, Why, all_of
 from ..errors import PlanError
 from ..instructions.dtypes import SECTOR_BYTES, element_bytes
 from ..instructions.table import multiplied_by
-from ..instructions.wgmma import ROWS, SPANS, consumer_groups
+from ..instructions.wgmma import consumer_groups
+from ..instructions.wgmma_shapes import ROWS, SPANS
 from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, derived, documented, measured
 from ..plan import CopyPlan, MatmulPlan, StorePlan

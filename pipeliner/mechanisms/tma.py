@@ -15,7 +15,7 @@ from typing import Final
 
 from ..diagnostics import Reason, Value, Why
 from ..instructions.dtypes import LINE_BYTES, element_bytes
-from ..instructions.wgmma import SPANS
+from ..instructions.wgmma_shapes import SPANS
 from ..machine import Machine
 from ..machine.constant import constant, documented
 from ..plan.kinds import CopyMechanism

@@ -13,7 +13,7 @@ from ..kernel.compiled import only_function
 from ..passes.schedule.annotations import CHOICE, REQUESTS
 from ..plan.request import Request
 from ..records.candidate import Candidate, workload_key, workload_of
-from ..schedules import ConvTile, DepthwiseTile, GemmTile
+from ..schedules import ConvTile, DepthwiseTile, GemmTile, GroupTile
 from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from ..targets import accelerated, cuda_target
@@ -59,10 +59,10 @@ def annotate(schedule: Any, candidate: Candidate, requests: list[Request], choic
 def replays(tile: Tile) -> bool:
     """Whether a schedule by ``tile`` begins with the workload's own function, as a trace has to.
 
-    What splits its reduction, tiles image by image, folds runs or goes by channel begins with
-    another one, which no step of a trace makes.
+    What splits its reduction, tiles image by image, folds runs or goes by channel or by row begins
+    with another one, which no step of a trace makes.
     """
-    if isinstance(tile, DepthwiseTile):
+    if isinstance(tile, (DepthwiseTile, GroupTile)):
         return False
     if isinstance(tile, ConvTile) and (tile.fold or tile.by_image or tile.phases > 1):
         return False

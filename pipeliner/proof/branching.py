@@ -13,7 +13,9 @@ import select
 import signal
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 _GRACE: Final = 5.0
@@ -28,11 +30,13 @@ class Branch:
     """A way that a copy of this process takes, by its ``pid``; 0 in that process itself.
 
     ``pipe``: to read the answer from, or to write it to. ``end``: until when there is time.
+    ``own_group``: it leads a group of processes, all of its copies, which gets no signals of ours.
     """
 
     pid: int
     pipe: int
     end: float
+    own_group: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -48,13 +52,21 @@ class Branch:
         finally:
             os._exit(0)
 
+    def answer_with(self, make: Callable[[], Any]) -> NoReturn:
+        """Say what ``make`` returns, nothing where it raises, and end this process."""
+        found = None
+        try:
+            found = make()
+        finally:
+            self.answer(found)
+
     def result(self) -> Any:
         """Wait for the answer of the copy; None: it has none, or there is no time."""
         parts: list[bytes] = []
         while True:
             left = self.end + _GRACE - time.perf_counter()
             if not select.select([self.pipe], [], [], max(0.0, left))[0]:
-                os.kill(self.pid, signal.SIGKILL)
+                (os.killpg if self.own_group else os.kill)(self.pid, signal.SIGKILL)
                 parts.clear()
                 break
             part = os.read(self.pipe, _BLOCK)
@@ -65,11 +77,16 @@ class Branch:
         os.waitpid(self.pid, 0)
         return pickle.loads(b"".join(parts)) if parts else None
 
+    def stopped(self) -> Any:
+        """Stop the copy unless it has answered; the answer, or None."""
+        return replace(self, end=time.perf_counter() - _GRACE).result()
 
-def begin(end: float) -> Branch | None:
+
+def begin(end: float, *, own_group: bool = False) -> Branch | None:
     """Return from here twice, in this process and in a copy of it; None: there are no copies.
 
-    The copy runs Python and numpy alone, and no other threads, whose locks it may lack.
+    ``own_group``: all that the copy starts can be ended with it, and nothing else ends it. The copy
+    runs Python and numpy alone, and no other threads, whose locks it may lack.
     """
     if not hasattr(os, "fork"):
         return None
@@ -77,9 +94,12 @@ def begin(end: float) -> Branch | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of copies where threads run
         pid = os.fork()
+    if own_group:
+        with suppress(OSError):
+            os.setpgid(pid, pid)  # both do, whoever comes first
     if pid:
         os.close(writing)
-        return Branch(pid, reading, end)
+        return Branch(pid, reading, end, own_group)
     gc.disable()
     os.close(reading)
-    return Branch(0, writing, end)
+    return Branch(0, writing, end, own_group)

@@ -43,7 +43,10 @@ _DATA: Final = (
 )
 """Operands that neither say where shared memory is touched nor who waits for what."""
 
-_IN_REGISTERS: Final = ("mma", "cvt", "prmt", "wgmma_f", "wgmma_i", "wgmma_b", "wgmma_t")
+_IN_REGISTERS: Final = (
+    *("mma", "cvt", "prmt", "lop3", "add_half", "sub_half", "mul_half", "fma_half"),
+    *("wgmma_f", "wgmma_i", "wgmma_b", "wgmma_t"),
+)
 """Beginnings of instructions of which descriptors alone decide."""
 
 _DESCRIPTORS: Final = ("a_desc", "b_desc")

@@ -8,11 +8,13 @@
 
 Time goes from left to right. A column is an op of one iteration, when the first warp comes to it:
 several do the same one after the other. ``!`` stands where the hazard was met, ``?`` at the other
-statement of the two.
+statement of the two. Of code that was written by hand, without ops, there is what synchronises, as
+``empty.arrive``, and the two statements, such as ``S =`` and ``C = S``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -26,6 +28,19 @@ COLUMNS: Final = 16
 _NOTHING: Final = "."
 _WIDTH: Final = 32
 """Characters of a statement without an op."""
+
+_CALL: Final = re.compile(r"T\.(?:ptx|cuda)\.(\w+)\(")
+_STORE: Final = re.compile(r"(\w+)\[.*?\] = ")
+_WORD: Final = re.compile(r'"(init|inval|arrive|arrive_drop|expect_tx|commit_group|wait_group)"')
+"""What an instruction does, where its name does not say so."""
+
+_ORDERS: Final = ("mbarrier", "fence", "bar", "barrier")
+"""Names of instructions of which all order others."""
+
+_ARENA: Final = "buf_dyn_shmem"
+"""The beginning of the name of the dynamic shared memory of a kernel, where all buffers are."""
+
+_BARRIER: Final = "T.tvm_storage_sync("
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ def moments(
     found: dict[tuple[str, int | None], Moment] = {}
     for at in range(1, end + 1):
         info = sites[log[at][0]]
-        if at not in marks and (info.origin is None or not info.origin.op):
+        if at not in marks and not _is_drawn(info):
             continue
         moment = Moment(_named(info), _iteration(info, log[at][1:]), marks.get(at, ""))
         key = moment.op, moment.iteration
@@ -89,10 +104,34 @@ def _window(found: list[Moment]) -> tuple[Moment, ...]:
     return (*early, *last[len(early) :])
 
 
+def _is_drawn(info: SiteInfo) -> bool:
+    """Whether a statement is an op's, touches shared memory or orders others."""
+    if info.origin is not None and (info.origin.op or info.origin.places):
+        return True
+    text = info.statement()
+    call = _CALL.match(text)
+    if call is None:
+        return text.startswith(_BARRIER)
+    return call[1].startswith(_ORDERS) or call[1].endswith("sync") or _WORD.search(text) is not None
+
+
 def _named(info: SiteInfo) -> str:
-    if info.origin is not None and info.origin.op:
-        return str(info.origin.op)
-    return info.statement().splitlines()[0][:_WIDTH]
+    """The op of a statement; without one what it does to which buffers, as ``full.wait``."""
+    origin = info.origin
+    if origin is not None and origin.op:
+        return str(origin.op)
+    text = info.statement().splitlines()[0]
+    places = ", ".join(origin.buffers) if origin is not None else ""
+    call, store = _CALL.match(text), _STORE.match(text)
+    if text.startswith(_BARRIER):
+        return "barrier"
+    if call is not None:
+        word = _WORD.search(text)
+        what = call[1].removeprefix("mbarrier_") if word is None else word[1]
+        return f"{places}.{what}" if places else what
+    if store is not None and places:
+        return f"{places} =" if store[1].startswith(_ARENA) else f"{store[1]} = {places}"
+    return text[:_WIDTH]
 
 
 def _iteration(info: SiteInfo, values: tuple[int, ...]) -> int | None:

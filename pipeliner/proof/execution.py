@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..diagnostics import Reason
+from ..diagnostics import Reason, Why
 from ..emulator import Hazard
 from ..emulator.base.requests import Program
 from ..emulator.engine.machine import Cluster, Cta, HazardLog
@@ -66,6 +66,7 @@ class Launched:
     threads: int
     dims: Block
     dynamic: int
+    uneven: Why = ""  # why CTAs may come to different barriers of the grid
     is_short: bool = False
 
     @property

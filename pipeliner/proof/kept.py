@@ -61,15 +61,25 @@ def proof_of(
     mod: Any, *, extents: Mapping[str, int] | None = None, seconds: float = SECONDS
 ) -> Proof:
     """Return the proof of a lowered module: the one on disk, or what ``prove`` finds."""
-    place = knobs.cache_folder() / _FOLDER / f"{_name(key_of(mod, extents, seconds))}.json"
-    known = _read(place)
-    if known is not None:
-        return known
+    place = _place(mod, extents, seconds)
+    kept = _read(place)
+    if kept is not None:
+        return kept
     found = prove(mod, extents=extents, seconds=seconds)
     if not any(_lacks_time(kernel) for kernel in found.kernels):
         with suppress(OSError):
             _write(place, json.dumps(as_json(found)))
     return found
+
+
+def known(mod: Any) -> Proof | None:
+    """Return the proof of a lowered module that is on disk, if there is one."""
+    return _read(_place(mod, None, SECONDS))
+
+
+def _place(mod: Any, extents: Mapping[str, int] | None, seconds: float) -> Path:
+    """The file in which a proof is kept."""
+    return knobs.cache_folder() / _FOLDER / f"{_name(key_of(mod, extents, seconds))}.json"
 
 
 def _lacks_time(kernel: KernelProof) -> bool:
@@ -109,7 +119,7 @@ def _write(place: Path, text: str) -> None:
     with os.fdopen(handle, "w") as file:
         file.write(text)
     Path(name).replace(place)
-    kept = list(folder.glob("*.json"))
+    kept = [path for path in folder.iterdir() if path.is_file()]  # parts of those who were stopped
     if len(kept) > _MOST:
         for old in sorted(kept, key=lambda path: path.stat().st_mtime)[: len(kept) - _MOST]:
             old.unlink(missing_ok=True)
@@ -135,9 +145,7 @@ def from_json(data: Any) -> Any:
         return tuple(from_json(one) for one in data)
     if not isinstance(data, dict):
         return data
-    if "reason" in data:
-        return Reason.from_dict(data["reason"])
-    if "op" in data and len(data) == 1:
-        return Op.parse(data["op"])
+    if "is" not in data:
+        return Reason.from_dict(data["reason"]) if "reason" in data else Op.parse(data["op"])
     parts = {name: from_json(one) for name, one in data.items() if name != "is"}
     return _KINDS[data["is"]](**parts)

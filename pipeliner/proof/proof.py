@@ -106,9 +106,13 @@ class Proof:
     @property
     def wrong(self) -> tuple[Reason, ...]:
         """What is wrong: kernels that are refuted, and what the plan says otherwise."""
-        refuted = tuple(one.statement for one in self.kernels if one.refuted is not None)
         otherwise = Reason("proof.otherwise", said=self.disagreements)
-        return (*refuted, otherwise) if self.disagreements else refuted
+        return (*self.refutations, otherwise) if self.disagreements else self.refutations
+
+    @property
+    def refutations(self) -> tuple[Reason, ...]:
+        """What refutes each kernel that is refuted."""
+        return tuple(one.statement for one in self.kernels if one.refuted is not None)
 
     @property
     def statement(self) -> tuple[Reason, ...]:

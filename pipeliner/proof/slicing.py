@@ -36,6 +36,8 @@ _CALLS: Final = (
     "hopper.elect",
     "matrix.matrix_descriptor",
     "warp.active_mask",
+    "warp.computed_pair",
+    "warp.logic_of_three",
     "warp.narrowed_pair",
     "warp.nearest_tf32",
     "warp.permuted_bytes",

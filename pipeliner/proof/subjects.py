@@ -20,6 +20,7 @@ from ..passes.ir.nodes import collect, variables
 from .deciding import deciding
 from .execution import Launched
 from .loops import families
+from .scopes import uneven
 
 _DYNAMIC: Final = "tirx.use_dyn_shared_memory"
 
@@ -92,6 +93,7 @@ def subject(func: Any, launch: Launch, first: Block = (0, 0, 0)) -> Launched:
         dims[0] * dims[1] * dims[2],
         dims,
         launch.extent(_DYNAMIC) if _DYNAMIC in launch.dims else 0,
+        uneven(func, found),
     )
 
 

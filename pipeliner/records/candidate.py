@@ -16,6 +16,7 @@ from ..plan.request import Request
 from ..schedules import (
     Attention,
     AttentionTile,
+    BackToBackGemm,
     Conv,
     ConvInputGrad,
     ConvTile,
@@ -24,7 +25,10 @@ from ..schedules import (
     GatedGemm,
     Gemm,
     GemmTile,
+    GroupedGemm,
+    GroupTile,
     NaiveTile,
+    PackedGemm,
     RowGemm,
     RowTile,
     ScaledGemm,
@@ -52,12 +56,24 @@ _WORKLOADS: Final = {
         ConvWeightGrad,
         Attention,
         RowGemm,
+        BackToBackGemm,
+        GroupedGemm,
+        PackedGemm,
         ScaledGemm,
     )
 }
 _TILES: Final = {
     kind.__name__: kind
-    for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile, AttentionTile, RowTile, Knobs)
+    for kind in (
+        GemmTile,
+        ConvTile,
+        DepthwiseTile,
+        GroupTile,
+        NaiveTile,
+        AttentionTile,
+        RowTile,
+        Knobs,
+    )
 }
 _KIND: Final = "kind"
 

@@ -26,7 +26,9 @@ from .opening import MAGIC
 from .record import Record
 from .store import Records
 
-SHIPPED: Final = {"h100": Path(__file__).parents[1] / "logs" / "h100.csv"}
+SHIPPED: Final = {
+    key: Path(__file__).parents[1] / "logs" / f"{key}.csv" for key in ("h100", "h200")
+}
 """Logs that come with the library, by the key of their machine."""
 
 SOURCE: Final = "record"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from .. import knobs
 from ..diagnostics import Reason, Why
-from ..kernel.compiled import plan_of
-from ..plan import PLAN_ATTR
+from ..errors import PipelinerError
+from ..kernel.compiled import Kernel, plan_of
+from ..plan import PLAN_ATTR, KernelPlan
 from ..plan.request import Request
-from . import OURS, Records
+from ..values.failure import why as why_failed
+from . import OURS, Record, Records
 from .candidate import (
     NOTHING_ASKED,
     Candidate,
@@ -21,6 +23,9 @@ from .candidate import (
     workload_key,
 )
 from .functions import AnyWorkload
+
+_PROOFS: Final = ("recorded.proved", "recorded.not_proved")
+"""Codes of what a plan on record says of a proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +60,37 @@ def recorded(spec: AnyWorkload, target: Any, request: Request, db: str | Path | 
         elsewhere = records.best(key[0], key[1]) if best is None else None
     if best is not None:
         why = Reason("recorded.tuned", us=best.us, tried=tried, file=path.name)
+        proof = proof_in(best)
+        if proof is not None:
+            why = Reason("recorded.with_proof", why=why, proof=proof)
         return Choice(Candidate.from_json(best.candidate), why)
     asked = {"file": path.name, "versions": key[2]}
     why = Reason("recorded.no_record", machine=key[1], **asked)
     if elsewhere is not None:
         why = Reason("recorded.other_versions", found=elsewhere.versions, **asked)
     return Choice(default_candidate(spec, target), why)
+
+
+def with_proof(record: Record, kernel: Kernel) -> Record:
+    """The record of a kernel with its plan, which says whether the kernel was proved."""
+    try:
+        proof = kernel.proof
+        said: tuple[Why, ...] = (*proof.statement, *proof.disagreements)
+        reason = Reason("recorded.proved" if proof.ok else "recorded.not_proved", said=said)
+    except PipelinerError as err:  # the emulator does not know an operation
+        reason = Reason("recorded.not_proved", said=(why_failed(err),))
+    plan = replace(kernel.plan, reasons=(reason, *kernel.plan.reasons))
+    return replace(record, plan=plan.to_json())
+
+
+def proof_in(record: Record) -> Reason | None:
+    """What the plan of a record says of whether its kernel was proved; None: nobody tried."""
+    try:
+        plan = KernelPlan.from_json(record.plan)
+    except PipelinerError:  # there is none, as of what was imported
+        return None
+    proofs = (why for why in plan.reasons if isinstance(why, Reason) and why.code in _PROOFS)
+    return next(proofs, None)
 
 
 def with_reason(function: Any, why: Why) -> Any:

@@ -73,6 +73,21 @@ class Records:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    def amend(self, record: Record) -> None:
+        """Replace the plan of a record that the file has; on the disk when this returns."""
+        where, values = _where(
+            workload=record.workload,
+            machine=record.machine,
+            versions=record.versions,
+            candidate=record.candidate,
+        )
+        rows = f"SELECT id FROM records {where} AND made = ?"
+        with self._reported("records.write"):
+            self._connection.execute(
+                f"INSERT OR REPLACE INTO plans SELECT id, ?, ? FROM ({rows})",
+                [record.plan, record.trace, *values, record.made],
+            )
+
     def find(
         self,
         workload: str | None = None,

@@ -9,7 +9,7 @@ one point.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -22,10 +22,26 @@ from ..mechanisms.table import have_producer, moved_by
 from ..plan import KernelPlan
 from ..plan.request import Instruction, Request
 from ..records.candidate import Candidate
-from ..schedules import AttentionTile, Conv, DepthwiseTile, GemmTile, RowTile
+from ..schedules import (
+    AttentionTile,
+    Conv,
+    ConvInputGrad,
+    ConvWeightGrad,
+    DepthwiseTile,
+    GemmTile,
+    GroupTile,
+    RowTile,
+    default_tile,
+)
+from ..schedules.channelwise import (
+    depthwise_tiles,
+    has_weight_regions,
+    is_depthwise,
+    weights_tiles,
+)
 from ..schedules.choice import compare_loops, compare_tiles
 from ..schedules.closed_form import kernel_info
-from ..schedules.depthwise import depthwise_tiles
+from ..schedules.grouped import group_tiles, group_us
 from ..schedules.tile_space import rasterised, tile_neighbours
 from ..schedules.tiles import LoopTile
 from ..schedules.workloads import LOOPS, Spec
@@ -61,8 +77,12 @@ class Point:
 
 def space(spec: Spec, machine: Machine) -> list[Point]:
     """The points of a workload, the fastest predicted first; WorkloadError: there are none."""
-    if isinstance(spec, Conv) and spec.depthwise and spec.channels_last:
-        return _depthwise(spec)
+    if isinstance(spec, (Conv, ConvInputGrad)) and is_depthwise(spec):
+        return _depthwise(depthwise_tiles(spec))
+    if isinstance(spec, ConvWeightGrad) and has_weight_regions(spec):
+        return _depthwise(weights_tiles(spec))
+    if isinstance(spec, Conv) and isinstance(default_tile(spec, machine), GroupTile):
+        return _groups(spec, machine)
     tiles = _tiles(spec, machine)
     found: dict[Any, Point] = {}
     for candidate in tiles:
@@ -80,6 +100,9 @@ def point_of(spec: Spec, machine: Machine, candidate: Candidate) -> Point:
     """The point of one candidate; raises what choosing its plan raises."""
     if isinstance(candidate.tile, DepthwiseTile):
         return Point(candidate, 0.0, _depthwise_features(candidate.tile))
+    if isinstance(candidate.tile, GroupTile):
+        assert isinstance(spec, Conv)
+        return _group(spec, machine, candidate.tile)
     plan = _plan(spec, machine, candidate)
     return Point(candidate, plan.predicted_us, _features(candidate.tile, plan))
 
@@ -209,10 +232,20 @@ def features_of(plan: KernelPlan) -> Features:
     )
 
 
-def _depthwise(spec: Conv) -> list[Point]:
-    """Tiles of a depthwise convolution, of which the model predicts nothing."""
-    tiles = depthwise_tiles(spec)
+def _depthwise(tiles: Iterable[DepthwiseTile]) -> list[Point]:
+    """Tiles of a depthwise convolution, or a gradient, of which the model predicts nothing."""
     return [Point(Candidate(tile), 0.0, _depthwise_features(tile)) for tile in tiles]
+
+
+def _groups(spec: Conv, machine: Machine) -> list[Point]:
+    """Tiles of a convolution of small groups, where they are faster than those of a matmul."""
+    points = [_group(spec, machine, tile) for tile in group_tiles(spec)]
+    return sorted(points, key=lambda point: point.predicted_us)
+
+
+def _group(spec: Conv, machine: Machine, tile: GroupTile) -> Point:
+    features = (math.log2(tile.rows), math.log2(tile.pixels), math.log2(tile.channels))
+    return Point(Candidate(tile), group_us(spec, tile, machine), features)
 
 
 def _depthwise_features(tile: DepthwiseTile) -> Features:

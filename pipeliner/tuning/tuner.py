@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from .. import knobs
+from ..diagnostics import Reason
 from ..errors import RecordsError, TargetError, WorkloadError
 from ..kernel.building import build_with, target_for
 from ..kernel.compiled import Kernel
@@ -20,6 +21,7 @@ from ..measuring import Compiler, Compiles, GpuMeasurer, Measurer, RemoteMeasure
 from ..records import Record, Records
 from ..records.candidate import NOTHING_ASKED, Candidate
 from ..records.functions import AnyWorkload, FunctionWorkload
+from ..records.recorded import proof_in, with_proof
 from ..records.settings import KnobValues
 from ..targets import gpu_arch
 from .session import Progress, Session
@@ -70,6 +72,11 @@ class Tuned:
         return self.subject.left_out
 
     @property
+    def proof(self) -> Reason | None:
+        """Whether the fastest was proved, as its plan says; None: nobody tried, or none ran."""
+        return None if self.best is None else proof_in(self.best)
+
+    @property
     def kernel(self) -> Kernel:
         """The fastest kernel, built; WorkloadError: none ran."""
         function = self.candidate.function(self.subject.given(self.candidate))
@@ -85,6 +92,7 @@ class TuneOptions(TypedDict, total=False):
     jobs: int | None
     devices: Sequence[int]
     verify: bool
+    prove: bool
     say: Callable[[Progress], None]
     measurers: Sequence[Measurer]
     compiler: Compiles | None
@@ -102,6 +110,7 @@ def tune(
     jobs: int | None = None,
     devices: Sequence[int] = (),
     verify: bool = False,
+    prove: bool = True,
     say: Callable[[Progress], None] = lambda progress: None,
     measurers: Sequence[Measurer] = (),
     compiler: Compiles | None = None,
@@ -134,6 +143,9 @@ def tune(
         Indices of the GPUs that measure, all of a kind; default the first.
     verify
         The emulator runs a small instance of each candidate before it is measured.
+    prove
+        The fastest is proved in the end for every trip count and every interleaving, as far as it
+        can be (``pipeliner/proof``); its plan on record says what came of it.
     say
         Called at the start and after each trial.
     measurers, compiler
@@ -174,7 +186,12 @@ def tune(
         took = time.monotonic() - started
         best = records.best(*search.key)
         done, failed = search.done, search.failed
-    return Tuned(subject, chosen, path, best, done, failed, took, interrupted)
+        found = Tuned(subject, chosen, path, best, done, failed, took, interrupted)
+        if prove and best is not None and found.proof is None and not interrupted:
+            found = replace(found, best=with_proof(best, found.kernel))
+            assert found.best is not None
+            records.amend(found.best)
+    return found
 
 
 def records_path(db: str | Path | None) -> Path:

@@ -71,6 +71,7 @@ ELEMENT_TYPES: Final = (
     ElementType("uint16", 2),
     ElementType("float32", 4, "f32", "tf32", ("float32",), _BOTH, tensor_map=7, added_by_tma=True),
     ElementType("int32", 4, "s32", added_by_tma=True),
+    ElementType("uint32", 4, "u32", tensor_map=2),
     ElementType("float64", 8),
     ElementType("int64", 8),
     ElementType("uint64", 8),

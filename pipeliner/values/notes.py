@@ -18,7 +18,7 @@ from typing import Any, Final
 from ..diagnostics import Reason, Why
 
 NOTE: Final = "pipeliner.note"
-"""Key of the annotation of a copy's or an elementwise kernel's block."""
+"""Key of the annotation of a copy's or an elementwise kernel's block, or a function's attribute."""
 
 
 def note_text(why: Why) -> str:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..schedules.workloads import SCALE_BLOCK, Attention, RowGemm, ScaledGemm
+from ..schedules.workloads import (
+    SCALE_BLOCK,
+    Attention,
+    BackToBackGemm,
+    GroupedGemm,
+    PackedGemm,
+    RowGemm,
+    ScaledGemm,
+)
 from ..values.elements import element
 
 if TYPE_CHECKING:
@@ -105,11 +113,11 @@ def allowed(spec: Spec, run: int = 0, out: str = "") -> tuple[float, float]:
     is rounded, by itself, to the type of what it multiplies, which is far more than what sums in
     float32 are off.
     """
-    if isinstance(spec, Attention):
+    if isinstance(spec, (Attention, BackToBackGemm)):
         return 2 * ROUNDOFF[spec.out], LARGEST * ROUNDOFF[spec.storage]
     operands = 2 * TF32_TRUNCATION if spec.dtype == "tfloat32" else 0.0
     value, total = 2 * ROUNDOFF[out or spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands
-    if isinstance(spec, RowGemm) or not spec.dtype.startswith("float8"):
+    if isinstance(spec, (RowGemm, GroupedGemm, PackedGemm)) or not spec.dtype.startswith("float8"):
         return value, total
     if isinstance(spec, ScaledGemm):
         of_value, of_total = cut_error(spec.blocks * SCALE_BLOCK, SCALE_BLOCK)

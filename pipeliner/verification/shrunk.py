@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..diagnostics import Why
 from ..errors import PipelinerError, PlanError
-from ..instructions.wgmma import WARPGROUP
+from ..instructions.wgmma_shapes import WARPGROUP
 from ..kernel.building import build_with
 from ..kernel.compiled import Kernel
 from ..kernel.refined import recognised

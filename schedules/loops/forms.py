@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ...diagnostics import Reason
 from ...errors import WorkloadError
@@ -18,8 +19,20 @@ from ...values.facts import (
     StoreInfo,
 )
 from ..tiles import AttentionTile, RowTile, Tile, power_of_two, row_major
-from ..workloads import SCALE_BLOCK, Attention, LoopWorkload, RowGemm, ScaledGemm
+from ..workloads import (
+    OFFSETS,
+    SCALE_BLOCK,
+    Attention,
+    BackToBackGemm,
+    GroupedGemm,
+    LoopWorkload,
+    PackedGemm,
+    RowGemm,
+    ScaledGemm,
+)
 from .attention_info import attention_info
+from .back_to_back import back_to_back_info
+from .packed import packed_info
 from .products import ProductCut
 from .rows import WALK, rows_of_part
 from .scaled import products_of
@@ -32,8 +45,14 @@ def loop_info(what: LoopWorkload, tile: Tile) -> KernelInfo:
     """
     if isinstance(what, Attention) and isinstance(tile, AttentionTile):
         return attention_info(what, tile)
+    if isinstance(what, BackToBackGemm) and isinstance(tile, RowTile):
+        return back_to_back_info(what, tile)
     if isinstance(what, RowGemm) and isinstance(tile, RowTile):
         return rows_info(what, tile)
+    if isinstance(what, GroupedGemm) and isinstance(tile, RowTile):
+        return grouped_info(what, tile)
+    if isinstance(what, PackedGemm) and isinstance(tile, RowTile):
+        return packed_info(what, tile)
     if isinstance(what, ScaledGemm) and isinstance(tile, RowTile):
         return scaled_info(what, tile)
     raise WorkloadError("tile.kind", workload=what.name, kind=type(tile).__name__)
@@ -95,7 +114,7 @@ def combination(what: RowGemm, cut: ProductCut) -> ElementwiseInfo:
     )
 
 
-def operands_of(what: RowGemm, cut: ProductCut) -> tuple[CopyInfo, CopyInfo]:
+def operands_of(what: RowGemm | GroupedGemm, cut: ProductCut) -> tuple[CopyInfo, CopyInfo]:
     """The copies of tiles of A and B."""
     depth, tile, ragged = cut.step, cut.tile, cut.ragged
     a, b = (
@@ -126,7 +145,7 @@ def slot_bytes(copy: CopyInfo) -> int:
     return math.prod(copy.shape) * element_bytes(copy.dtype)
 
 
-def multiplied(what: RowGemm, cut: ProductCut, acc: str) -> MatmulInfo:
+def multiplied(what: RowGemm | GroupedGemm, cut: ProductCut, acc: str) -> MatmulInfo:
     """The product of the tiles of a step, added to ``acc``."""
     return MatmulInfo(
         op=acc,
@@ -222,3 +241,51 @@ def scaled_info(what: ScaledGemm, tile: RowTile) -> KernelInfo:
         ),
         accumulators=tuple((f"acc{mark}", "local", m * n * wide) for mark in behind),
     )
+
+
+def grouped_info(what: GroupedGemm, tile: RowTile) -> KernelInfo:
+    """``loop_info`` of a grouped GEMM."""
+    cut = ProductCut.of(what, tile)
+    of_a, of_b, _, of_c = what.shapes()
+    steps, strides = cut.steps, row_major(of_b)
+    a, b = operands_of(what, cut)
+    a = replace(a, masked=True, view="window", src_bytes=_bytes_of(what, of_a))
+    b = replace(b, src_dims=(None, 0, 1), src_strides=strides, src_bytes=_bytes_of(what, of_b))
+    product = replace(multiplied(what, cut, "acc"), by_rows=False)
+    size, terms = element_bytes(OFFSETS), what.experts if what.experts > 1 else 0
+    starts = ElementwiseInfo(
+        op="Starts",
+        ctas=what.experts,
+        elements=1,
+        vector=1,
+        global_bytes=size * (terms + 1),
+        note="",
+    )
+    in_place = Reason("share.in_place", buffer=starts.op)
+    one_thread = Reason("share.block", block=starts.op, why=in_place)
+    mask = Reason("store.mask", buffer="C", condition="the end of a group")
+    return KernelInfo(
+        name=what.name,
+        grid=(cut.ctas,),
+        threads=0,
+        loops=(
+            LoopInfo(
+                name="s",
+                outer=cut.walked,
+                trip=steps,
+                trip_text=str(steps),
+                ops=(a, b, product),
+                rings=tuple((one.dst, "shared", slot_bytes(one)) for one in (a, b)),
+            ),
+        ),
+        declined=((WALK, Reason("loop.inner")),) if cut.walked > 1 else (),
+        accumulators=(("acc", "local", tile.m * tile.n * element_bytes(what.accumulator)),),
+        stores=(StoreInfo("C", "acc", "C", what.out, row_major(of_c), no_tma=mask),),
+        elementwise=(starts,),
+        alone=Reason("share.nothing", why=one_thread),
+        kernels=3,
+    )
+
+
+def _bytes_of(what: GroupedGemm, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * element_bytes(what.storage)

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tvm import tirx
 
 from ...errors import WorkloadError
 from ..tiles import RowTile, divisor
-from ..workloads import PRODUCTS, Spec
+from ..workloads import PRODUCTS, GroupedGemm, Spec
 from ..workloads.base.blocks import all_of
+
+PIECE: Final = 512
+"""Elements of C that a CTA of a second kernel adds, at most."""
+
+EXPERTS: Final = 4
+"""Of a smaller grouped GEMM, and tiles of rows, where there are as many: some groups differ."""
 
 
 def place_of(at: Any, tiles: tuple[int, int], group: int) -> tuple[Any, Any]:
@@ -27,7 +33,10 @@ def place_of(at: Any, tiles: tuple[int, int], group: int) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class ProductCut:
-    """C = A B of ``m``, ``n``, ``k`` in tiles and steps of ``step``; A and B are K-major."""
+    """C = A B of ``m``, ``n``, ``k`` in tiles and steps of ``step``; A and B are K-major.
+
+    Of a grouped GEMM, whose tiles begin where groups do: so many rows as its tiles may have.
+    """
 
     extents: tuple[int, int, int]
     tile: RowTile
@@ -39,7 +48,10 @@ class ProductCut:
         """``what`` cut by ``tile``; WorkloadError: it is no product with arithmetic on rows."""
         if not isinstance(what, PRODUCTS):
             raise WorkloadError("tile.kind", workload=what.name, kind=type(tile).__name__)
-        return ProductCut((what.m, what.n, what.k), tile, what.step, what.storage)
+        rows = what.m
+        if isinstance(what, GroupedGemm):
+            rows = what.slots(tile.m, tile.raster_group) * tile.m
+        return ProductCut((rows, what.n, what.k), tile, what.step, what.storage)
 
     @property
     def tiles(self) -> tuple[int, int]:
@@ -101,6 +113,10 @@ class ProductCut:
         """The condition that there is such a column, where tiles pass the last."""
         return [index < self.extents[1]] if self.ragged[1] else []
 
+    def of_depth(self, index: Any) -> list[Any]:
+        """The condition that K reaches as far, where steps pass its end."""
+        return [index < self.extents[2]] if self.ragged[2] else []
+
     def stored(self, at: Any, i: Any, j: Any) -> Any:
         """Whether C has this element of tile ``at``; for tiles that pass an edge alone."""
         row, column = self.row(at) + i, self.column(at) + j
@@ -108,9 +124,13 @@ class ProductCut:
 
     def _element(self, x: Any, side: int, index: Any, depth: Any) -> Any:
         edges = self.of_columns(index) if side else self.of_rows(index)
-        if self.ragged[2]:
-            edges.append(depth < self.extents[2])
+        edges += self.of_depth(depth)
         return guarded(x[index, depth], edges, self.storage)
+
+
+def piece_of(columns: int) -> int:
+    """Neighbouring elements of a row that a CTA adds the partial sums of."""
+    return divisor(columns, PIECE)
 
 
 def is_alike(small: ProductCut, whole: ProductCut, tiles: int, steps: int, cluster: int) -> bool:
@@ -123,8 +143,24 @@ def is_alike(small: ProductCut, whole: ProductCut, tiles: int, steps: int, clust
     enough = few >= min(tiles, many) and narrow >= min(tiles, wide)
     if small.ragged != whole.ragged or not enough or small.steps < min(steps, whole.steps):
         return False
+    parts = whole.tile.splits
+    if small.steps % parts or small.steps < min(steps * parts, whole.steps):
+        return False
+    if parts > 1 and piece_of(small.extents[1]) != piece_of(whole.extents[1]):
+        return False
     down = [divisor(rows, whole.tile.raster_group) for rows in (few, many)]
     return down[0] % cluster == down[1] % cluster and narrow % cluster == wide % cluster
+
+
+def has_groups(small: Spec, whole: Spec, tile: RowTile) -> bool:
+    """Whether groups of ``small`` may have whole tiles, and several, where those of ``whole`` do.
+
+    True of what has no groups.
+    """
+    if not isinstance(small, GroupedGemm) or not isinstance(whole, GroupedGemm):
+        return True
+    several = small.experts >= min(whole.experts, EXPERTS)
+    return several and small.m >= min(whole.m, EXPERTS * tile.m)
 
 
 def guarded(value: Any, conditions: list[Any], dtype: str) -> Any:

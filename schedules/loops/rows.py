@@ -7,13 +7,15 @@
         acc += A_shared * B_shared             # a plain matmul over a tile
         squares += A_shared ** 2               # rms: of each row
       C[tile] = acc * rsqrt(squares / K)       # rms
-      C[tile] = acc                            # sum, lse; and of the rows of each tile:
-      Most[tile], Sum[tile] = max(acc), sum(acc)         # lse: the sum of exp(acc - max)
+      # sum, lse: of the rows of each tile; lse: the sum of exp(acc - max)
+      Most[tile], Sum[tile] = max(acc), sum(acc)
+      C[tile] = acc
 
     for blockIdx.x in runs of rows:            # sum, lse: a second kernel
       R = combined Most and Sum of the tiles of each row
 
-Nothing is bound to threads. Columns beyond the last count in no statistic.
+Nothing is bound to threads. Columns beyond the last count in no statistic. C is stored last: stores
+of the statistics keep their arithmetic before it, where it waits for nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from ...instructions.warpgroup_tiles import grids
 from ...machine import Machine
 from ...passes.ir.nodes import i32, substitute
 from ..tiles import RowTile, divisor
-from ..workloads import EPSILON, RowGemm
+from ..workloads import EPSILON, GroupedGemm, RowGemm
 from ..workloads.base.blocks import all_of
 from .products import ProductCut
 
@@ -65,11 +67,11 @@ def schedule_rows(what: RowGemm, tile: RowTile) -> Any:
         )
     func = _function(what, cut)
     params = func.params[:-1] if what.statistic == "rms" else func.params
-    body = func.body if cut.walked > 1 else _once(func.body)
+    body = func.body if cut.walked > 1 else once(func.body)
     return s_tir.Schedule(tirx.PrimFunc(params, body, func.ret_type, func.attrs))
 
 
-def _once(body: Any) -> Any:
+def once(body: Any) -> Any:
     """``body`` without the loop over the tiles of a CTA, which has one."""
 
     def inner(loop: Any) -> Any:
@@ -79,7 +81,7 @@ def _once(body: Any) -> Any:
     return tvm_ffi.structural_map(body, [(tirx.For, inner)], order="post")
 
 
-def row_tiles(what: RowGemm, machine: Machine) -> list[RowTile]:
+def row_tiles(what: RowGemm | GroupedGemm, machine: Machine) -> list[RowTile]:
     """The tiles of ``what`` to compare; none but the smallest is larger than C.
 
     Each with a CTA for each tile, and with one for each SM (persistent) where warpgroups multiply.
@@ -242,11 +244,6 @@ def _function(what: RowGemm, cut: ProductCut) -> Any:
                                     )
                                 else:
                                     total[i] = total[i] + acc[i, j]
-                        for i, j in T.grid(m, n):
-                            with T.sblock("C"):
-                                if partial:
-                                    T.where(cut.stored(cut.at(x, t), i, j))
-                                C[row(x, t, i), column(x, t, j)] = T.Cast(out, acc[i, j])
                         for i in range(m):
                             with T.sblock("Most"):
                                 if rows:
@@ -257,6 +254,11 @@ def _function(what: RowGemm, cut: ProductCut) -> Any:
                                 if rows:
                                     T.where(there(x, t, i))
                                 Sum[across(x, t), row(x, t, i)] = total[i]
+                        for i, j in T.grid(m, n):
+                            with T.sblock("C"):
+                                if partial:
+                                    T.where(cut.stored(cut.at(x, t), i, j))
+                                C[row(x, t, i), column(x, t, j)] = T.Cast(out, acc[i, j])
         if not of_rms:
             for x in T.thread_binding(what.m // part, thread="blockIdx.x"):
                 if of_exp:

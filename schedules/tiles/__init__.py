@@ -50,8 +50,9 @@ class ConvTile(GemmTile):
 
     Where channels are outside the image, M and N change places; for a gradient they are what its
     ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
-    over rows of pixels), see the workload's ``contraction``. ``phases``: in which the outputs of
-    folded runs are counted. ``by_image``: tiles end where images do.
+    over rows of pixels; an input gradient: by phases of the stride), see the workload's
+    ``contraction``. ``phases``: in which the outputs of folded runs are counted. ``by_image``:
+    tiles end where images do.
     """
 
     fold: bool = False
@@ -88,6 +89,25 @@ class DepthwiseTile:
         _check_sizes(self, "pixels", "vector", "threads")
         if self.rows != 0:
             _check_sizes(self, "rows")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTile:
+    """Parameters of the schedule of a convolution of small groups of channels.
+
+    ``rows`` x ``pixels`` outputs of ``channels`` channels, of whole groups: those of a CTA. Pixels
+    and channels are multiples of 16, of which a warp has 16 channels. ``why``: what the plan is to
+    say of it.
+    """
+
+    rows: int
+    pixels: int
+    channels: int = 64
+    why: Why = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """WorkloadError names a size that is no number of at least 1."""
+        _check_sizes(self, "rows", "pixels", "channels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +152,18 @@ class RowTile:
 
     ``m``, ``n``: the tile of one CTA; what a step takes of K is the schedule's. ``raster_group``:
     as of a ``GemmTile``. ``persistent``: as there, of a product with statistics of rows.
+    ``splits``: as there, of one with packed weights.
     """
 
     m: int
     n: int
     raster_group: int = 8
     persistent: int | None = None
+    splits: int = 1
 
     def __post_init__(self) -> None:
         """WorkloadError names a size that is no number of at least 1."""
-        _check_sizes(self, "m", "n", "raster_group")
+        _check_sizes(self, "m", "n", "raster_group", "splits")
         if self.persistent is not None:
             _check_sizes(self, "persistent")
 
@@ -149,7 +171,7 @@ class RowTile:
 LoopTile: TypeAlias = "AttentionTile | RowTile"
 """The tile of a workload of several operations a loop, one of ``LOOPS``."""
 
-Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile | LoopTile"
+Tile: TypeAlias = "GemmTile | DepthwiseTile | GroupTile | NaiveTile | LoopTile"
 """The tile of any schedule; a ConvTile is a GemmTile."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from .attention import ATTENTION_DTYPES, ATTENTION_LAYOUTS, Attention
 from .base.dtypes import DTYPES, Types, numpy_dtype
 from .contraction import (
     GATED,
@@ -19,31 +18,38 @@ from .contraction import (
     SECOND,
     STORE,
     SUMS,
+    Axis,
     Contraction,
+    Coordinates,
     Operand,
 )
 from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .folded import best_phases, can_fold
+from .fused.attention import ATTENTION_DTYPES, ATTENTION_LAYOUTS, Attention
+from .fused.back_to_back import CHAINED_COLUMNS, BackToBackGemm
+from .fused.grouped import GROUPED_DTYPES, MOST_EXPERTS, OFFSETS, GroupedGemm
+from .fused.packed import IN_WORD, PACKED_DTYPES, SCALE_GROUP, WORD_TYPE, PackedGemm
+from .fused.rows import EPSILON, ROW_DTYPES, STATISTICS, RowGemm, Statistic
+from .fused.scaled import SCALE_BLOCK, SCALED_DTYPES, SCALES, ScaledGemm
 from .gemm import LAYOUTS, GatedGemm, Gemm
 from .input_grad import ConvInputGrad
-from .rows import EPSILON, ROW_DTYPES, STATISTICS, RowGemm, Statistic
-from .scaled import SCALE_BLOCK, SCALED_DTYPES, SCALES, ScaledGemm
+from .phases import has_phases
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
 from .windows import GROUP, PIXELS
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
-ProductWorkload: TypeAlias = "RowGemm | ScaledGemm"
-"""One product with arithmetic on rows, in a loop over K."""
+ProductWorkload: TypeAlias = "RowGemm | ScaledGemm | GroupedGemm | PackedGemm"
+"""One product in a loop over K: with arithmetic on rows, rows in groups, or packed weights."""
 
-PRODUCTS: Final = (RowGemm, ScaledGemm)
+PRODUCTS: Final = (RowGemm, ScaledGemm, GroupedGemm, PackedGemm)
 """The classes of those."""
 
-LoopWorkload: TypeAlias = "Attention | RowGemm | ScaledGemm"
+LoopWorkload: TypeAlias = "Attention | BackToBackGemm | ProductWorkload"
 """A workload of several operations a loop, which is no contraction: its schedule is its own."""
 
-LOOPS: Final = (Attention, RowGemm, ScaledGemm)
+LOOPS: Final = (Attention, BackToBackGemm, *PRODUCTS)
 """The classes of those."""
 
 Spec: TypeAlias = "Gemm | Convolution | LoopWorkload"
@@ -65,15 +71,21 @@ def each_of(made: Any) -> tuple[Any, ...]:
 __all__ = [
     "ATTENTION_DTYPES",
     "ATTENTION_LAYOUTS",
+    "CHAINED_COLUMNS",
     "DTYPES",
     "EPSILON",
     "GATED",
     "GROUP",
+    "GROUPED_DTYPES",
     "INSTRUCTION",
+    "IN_WORD",
     "LAYOUTS",
     "LOOPS",
     "MATMUL",
     "MAX_SPLITS",
+    "MOST_EXPERTS",
+    "OFFSETS",
+    "PACKED_DTYPES",
     "PART",
     "PARTIAL",
     "PARTS",
@@ -83,20 +95,27 @@ __all__ = [
     "SCALED_DTYPES",
     "SCALES",
     "SCALE_BLOCK",
+    "SCALE_GROUP",
     "SECOND",
     "STATISTICS",
     "STORE",
     "SUMS",
+    "WORD_TYPE",
     "Attention",
+    "Axis",
+    "BackToBackGemm",
     "Contraction",
     "Conv",
     "ConvInputGrad",
     "ConvWeightGrad",
     "Convolution",
+    "Coordinates",
     "GatedGemm",
     "Gemm",
+    "GroupedGemm",
     "LoopWorkload",
     "Operand",
+    "PackedGemm",
     "ProductWorkload",
     "RowGemm",
     "ScaledGemm",
@@ -110,6 +129,7 @@ __all__ = [
     "conv2d",
     "conv3d",
     "each_of",
+    "has_phases",
     "numpy_dtype",
     "reduction_tiles",
     "results_of",

@@ -128,6 +128,8 @@ class Contraction:
     results lie one behind the other in memory, whatever dimensions they have there. ``whole``: what
     this one sums parts of, see ``splitting``; None: nothing larger. ``second``: the B of a second
     matmul, whose sums are multiplied by the ``activation`` of this one's; None: there is one.
+    ``length``: how many places of the outer reduction axes add anything, at coordinates of the
+    batch axes; None: all.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Contraction:
     whole: Contraction | None = None
     second: Operand | None = None
     activation: str = ""
+    length: Callable[[Coordinates], Any] | None = None
 
     @property
     def operands(self) -> tuple[Operand, ...]:

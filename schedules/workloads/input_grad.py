@@ -4,13 +4,15 @@ A pixel ``(n, h, w)`` collects from the outputs that read it:
 
     dX[n, h, w, c] = sum over r, s, k of dY[n, (h + pad - r) / stride, ...] * W[k, r, s, c]
 
-where the division is exact.
+where the division is exact. With a stride, it is so for some kernel positions alone; by phases
+([phases.py](phases.py)) no step is taken for others.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,6 +25,7 @@ from .contraction import Contraction, Coordinates, Element, Operand
 from .conv import Conv
 from .conv_shape import from_channels_last, grouped, strided
 from .gradient import ConvGradient
+from .phases import by_phases, has_phases
 from .windows import (
     arranged,
     filter_indices,
@@ -52,10 +55,22 @@ class ConvInputGrad(ConvGradient):
         return y, w, x
 
     def contraction(self, fold: bool = False) -> Contraction:
-        """This workload as a matmul; WorkloadError: there is nothing to ``fold``."""
-        if fold:
+        """This workload as a matmul; ``fold``: by phases, WorkloadError where it has none."""
+        if not fold:
+            return _input_grad(self.forward, self.name)
+        if not has_phases(self.forward):
             raise WorkloadError("conv.fold_gradient", workload=self.name)
-        return _input_grad(self.forward, self.name)
+        return by_phases(self.forward, self.name)
+
+    def by_channel(self) -> Contraction:
+        """That of a depthwise convolution as it is: summed over the outputs of each channel.
+
+        WorkloadError: it is not depthwise.
+        """
+        conv = self.forward
+        if not conv.depthwise:
+            raise WorkloadError("conv.not_depthwise", groups=conv.groups, channels=conv.c)
+        return _by_channel(conv, self.name)
 
     def differentiated(self, dy: Any, other: Any) -> Any:
         """Each output scattered to the inputs that it read."""
@@ -77,11 +92,7 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
 
     def gradient(at: Coordinates) -> Element:
         image, places = split_pixel(at["i"], conv.n, conv.size)
-        found, conditions = [], []
-        for dim, (h, r) in enumerate(zip(places, position(conv, at))):
-            p, when = _reader(conv, dim, h, r)
-            found.append(p)
-            conditions += when
+        found, conditions = _readers(conv, places, position(conv, at))
         channel = in_group(conv, at, at["k"], each_out)
         return list(image_shape(conv, found, channel, image)), conditions
 
@@ -132,6 +143,53 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
             rows=conv.channels_last,
         ),
     )
+
+
+def _by_channel(conv: Conv, name: str) -> Contraction:
+    each = conv.k // conv.c
+
+    def out(at: Coordinates) -> Any:
+        return at["j"] * each + at["k"] if each > 1 else at["j"]
+
+    def gradient(at: Coordinates) -> Element:
+        image, places = split_pixel(at["i"], conv.n, conv.size)
+        found, conditions = _readers(conv, places, position(conv, at))
+        return list(image_shape(conv, found, out(at), image)), conditions
+
+    def place(at: Coordinates) -> list[Any]:
+        image, places = split_pixel(at["i"], conv.n, conv.size)
+        return list(image_shape(conv, places, at["j"], image))
+
+    return Contraction(
+        name=name,
+        types=conv.types,
+        batch_axes=(),
+        m=("i", conv.n * math.prod(conv.size)),
+        n=("j", conv.c),
+        reduction_axes=kernel_axes(conv),
+        k=("k", each),
+        a=Operand("dY", image_shape(conv, conv.out_size, conv.k), True, gradient, masked=True),
+        b=Operand(
+            "W",
+            filter_shape(conv),
+            True,
+            lambda at: (list(filter_indices(conv, out(at), position(conv, at), i32(0))), []),
+        ),
+        out=("dX", image_shape(conv, conv.size, conv.c)),
+        place=place,
+        channel=lambda at: at["j"],
+        channels=conv.c,
+    )
+
+
+def _readers(conv: Conv, places: Sequence[Any], at: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """``_reader`` of each dimension, and all their conditions."""
+    found, conditions = [], []
+    for dim, (h, r) in enumerate(zip(places, at)):
+        p, when = _reader(conv, dim, h, r)
+        found.append(p)
+        conditions += when
+    return found, conditions
 
 
 def _seen_by_boxes(conv: Conv) -> dict[str, Any]:

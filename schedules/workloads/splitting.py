@@ -47,6 +47,8 @@ def split(what: Contraction, splits: int, tile_k: int) -> Contraction:
         return what
     if what.second is not None:
         raise WorkloadError("split.gated", workload=what.name)
+    if what.length is not None:
+        raise WorkloadError("split.uneven", workload=what.name)
     tiles = _Tiles.of(what, splits, tile_k)
     if splits > tiles.count:
         raise WorkloadError(

@@ -1,4 +1,4 @@
-"""Contenders on numpy whose duration is known, and reports of them."""
+"""Contenders on numpy whose duration is known, reports of them, convolutions to compare."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from typing import Any
 
 from pipeliner import bench
 from pipeliner.bench import Contender, Problem, Report
-from pipeliner.schedules import Gemm
+from pipeliner.schedules import Gemm, conv1d, conv2d, conv3d
 
 from .. import fake_torch
 
 GEMM = Gemm(32, 16, 24, dtype="fp16", layout="NN")
+
+CONVS = [
+    conv2d(2, 6, 5, 3, 8, 3, 3, stride=2, pad=1),
+    conv2d(2, 6, 5, 8, 4, 3, 2, pad=(1, 0), dilation=(1, 2), groups=2),
+    conv2d(2, 6, 5, 4, 8, 3, 3, pad=1, layout="NCHW", dtype="fp32"),
+    conv2d(1, 6, 5, 4, 8, 1, 1, dtype="tf32"),
+    conv1d(2, 9, 4, 6, 3, pad=1),
+    conv3d(1, 4, 5, 3, 2, 4, 2, 3, 1, pad=(0, 1, 0)),
+]
 
 
 def product(gemm: Gemm, a: Any, b: Any) -> Any:

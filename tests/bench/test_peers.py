@@ -16,8 +16,7 @@ from pipeliner import bench
 from pipeliner.bench import peers
 from pipeliner.bench.libraries import triton
 from pipeliner.bench.results import EVERY_ALGORITHM, EVERY_ENGINE, TORCH
-from pipeliner.bench.vendor import fastest
-from pipeliner.bench.vendor.convolutions import cudnn, every_engine
+from pipeliner.bench.vendor.convolutions import cudnn
 from pipeliner.errors import ToolError, WorkloadError
 from pipeliner.plan.request import Request
 from pipeliner.schedules import (
@@ -26,14 +25,13 @@ from pipeliner.schedules import (
     GatedGemm,
     Gemm,
     GemmTile,
-    conv1d,
     conv2d,
-    conv3d,
 )
 from pipeliner.targets import cuda_target
 from tests.refusals import refused
 
 from .. import fake_torch
+from .makers import CONVS
 
 
 @pytest.mark.nvcc
@@ -185,16 +183,6 @@ def test_cublas_says_what_it_has_not(torch, gemm: Gemm) -> None:
         peers.cublas(gemm)
 
 
-CONVS = [
-    conv2d(2, 6, 5, 3, 8, 3, 3, stride=2, pad=1),
-    conv2d(2, 6, 5, 8, 4, 3, 2, pad=(1, 0), dilation=(1, 2), groups=2),
-    conv2d(2, 6, 5, 4, 8, 3, 3, pad=1, layout="NCHW", dtype="fp32"),
-    conv2d(1, 6, 5, 4, 8, 1, 1, dtype="tf32"),
-    conv1d(2, 9, 4, 6, 3, pad=1),
-    conv3d(1, 4, 5, 3, 2, 4, 2, 3, 1, pad=(0, 1, 0)),
-]
-
-
 @pytest.mark.parametrize("conv", CONVS, ids=lambda conv: conv.name)
 @pytest.mark.parametrize("peer", ["cudnn", "triton"])
 def test_convolutions_of_torch_are_called_right(
@@ -209,65 +197,6 @@ def test_convolutions_of_torch_are_called_right(
         exact = conv.reference(x.data, w.data)
         np.testing.assert_allclose(y.data.astype("float64"), exact, rtol=2**-10, atol=1e-4)
     assert fake_torch.backends.cudnn.allow_tf32 == (conv.dtype == "tfloat32")
-
-
-@pytest.mark.parametrize("conv", CONVS, ids=lambda conv: conv.name)
-@pytest.mark.parametrize("of", [ConvInputGrad, ConvWeightGrad])
-def test_gradients_of_torch_are_called_right(torch, conv, of) -> None:
-    spec = of(conv)
-    inputs = [fake_torch.Tensor(array) for array in spec.inputs()]
-    made = cudnn(spec)(*inputs, None)
-    assert made.shape == spec.shapes()[-1]
-    exact = spec.reference(*(tensor.data for tensor in inputs))
-    np.testing.assert_allclose(made.data.astype("float64"), exact, rtol=2**-10, atol=1e-3)
-
-
-def test_every_engine_is_tried_at_the_first_call(torch, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, bool, bool]] = []
-    convolve, flags = fake_torch.nn.functional.conv2d, fake_torch.backends.cudnn
-
-    def noted(*args, **options):
-        asked.append((flags.benchmark_limit, flags.deterministic, flags.allow_tf32))
-        return convolve(*args, **options)
-
-    monkeypatch.setattr(fake_torch.nn.functional, "conv2d", noted)
-    named = ("sm90_fprop", "reorder")
-    monkeypatch.setattr(fastest, "kernel_names", lambda torch, call: named)
-    monkeypatch.setattr(fastest, "FLUSH_BYTES", 1)
-    monkeypatch.setattr(fastest, "fastest", lambda calls, time: 2)
-    conv = CONVS[0]
-    x, w = (fake_torch.Tensor(array) for array in conv.inputs())
-    run = every_engine(conv)
-    exact = conv.reference(x.data, w.data)
-    np.testing.assert_allclose(run(x, w, None).data, exact, rtol=2**-10, atol=1e-4)
-    ways = [(0, False, False), (0, False, True), (0, True, False), (0, True, True)]
-    assert asked == [*ways, ways[2]]
-    assert (flags.benchmark_limit, flags.deterministic) == (10, False)
-    assert run.chosen == "sm90_fprop + reorder, of 4"
-
-
-def test_cudnn_chooses_its_algorithm_by_trying(torch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_torch.backends.cudnn, "benchmark", False)
-    conv = CONVS[0]
-    x, w = (fake_torch.Tensor(array) for array in conv.inputs())
-    cudnn(conv)(x, w, None)
-    assert fake_torch.backends.cudnn.benchmark is True
-
-
-@pytest.mark.parametrize(
-    ("spec", "code"),
-    [
-        (ConvWeightGrad(conv2d(1, 6, 6, 4, 8, 3, 3, dtype="int8")), "peer.types"),
-        (conv2d(1, 6, 6, 4, 8, 3, 3, epilogue=("relu",)), "peer.forward"),
-        (conv2d(1, 6, 6, 4, 8, 3, 3, pad=(0, 1, 0, 1)), "peer.padding"),
-        (conv2d(1, 6, 6, 4, 8, 3, 3, dtype="int8"), "peer.types"),
-        (conv2d(1, 6, 6, 4, 8, 3, 3, out="fp32"), "peer.types"),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_torch_has_no_such_convolution(torch, spec, code: str) -> None:
-    with refused(code, WorkloadError, peer="cuDNN"):
-        cudnn(spec)
 
 
 def inductor(monkeypatch: pytest.MonkeyPatch, kernel: str) -> dict[str, object]:

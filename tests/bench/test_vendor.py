@@ -150,6 +150,24 @@ def test_another_way_may_be_the_fastest_back_to_back(timed) -> None:
         Fastest([NamedCall("none", refuse)], hot=False)(1.0)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, 9.0])
+def test_a_way_with_another_result_is_left_out(torch, monkeypatch, wrong: float) -> None:
+    monkeypatch.setattr(fastest, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(fastest, "timed", lambda torch, calls, before: [1.0 for _ in calls])
+    monkeypatch.setattr(fastest, "kernel_names", lambda torch, call: ())
+    ways = [
+        NamedCall("leaves NaN", lambda c: None),
+        NamedCall("right", lambda c: c.fill_(5.0)),
+        NamedCall("wrong", lambda c: c.fill_(wrong)),
+    ]
+    c = torch.Tensor(np.zeros(4, "float16"))
+    run = Fastest(ways, hot=False, writes=True)
+    run(c)
+    assert (list(c.data), run.chosen) == ([5.0] * 4, "right, of 1; 2 wrong")
+    with refused("peer.no_algorithm", ToolError, tried=1):
+        Fastest(ways[:1], hot=False, writes=True)(c)
+
+
 def test_every_algorithm_runs_on_tensors(torch, monkeypatch: pytest.MonkeyPatch) -> None:
     gemm = Gemm(24, 16, 40)
     library = FakeCublasLt(states=(OK,) * 4, refuses=(0,))

@@ -15,7 +15,6 @@ from pipeliner.mechanisms.tma import tma_obstacle
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.space.ranking import choose
-from pipeliner.values.facts import StoreInfo
 from tests.refusals import refused, says, the
 
 from .kernels import WGMMA, copy, gemm, with_copies
@@ -288,88 +287,6 @@ def test_without_roles_every_warp_copies():
     assert (plan.roles, plan.threads) == ((), 256)
     with refused("mechanism.no_producer", PlanError):
         planned(request=Request(instruction="wgmma", roles=0, mechanism="tma"))
-
-
-def storing(m=128, n=256, k=64, *, info=None, request=WGMMA, **changes) -> KernelPlan:
-    values = {"op": "store", "acc": "acc", "dst": "C", "dtype": "float16", "dst_strides": (4096, 1)}
-    store = StoreInfo(**{**values, **changes})
-    return choose(replace(info or gemm(m, n, k), stores=(store,)), H100, request)
-
-
-@pytest.mark.parametrize(
-    ("m", "n", "k", "box", "slots", "depth"),
-    [
-        (128, 256, 64, (64, 64), 2, 4),
-        (256, 128, 64, (128, 64), 1, 4),  # two boxes would leave room for three slots of 48 KiB
-        (256, 192, 64, (128, 64), 1, 3),  # four slots of 56 KiB leave room for none
-        (128, 96, 64, (64, 32), 1, 5),  # three boxes, one after the other
-        (64, 48, 64, (64, 16), 1, 6),  # short steps: loads take as long as five of them
-    ],
-)
-def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth):
-    plan = storing(m, n, k)
-    (store,) = plan.stores
-    assert (store.mechanism, store.box, store.slots) == ("tma", box, slots)
-    groups = plan.role("consumer").threads // 128
-    assert store.bytes == groups * slots * box[0] * box[1] * 2
-    assert plan.mbarriers[0].depth == depth
-    assert plan.mbarriers[0].bytes * depth + store.bytes < H100.smem_per_cta
-
-
-@pytest.mark.parametrize(
-    ("tile", "changes", "why"),
-    [
-        ((128, 256), {"no_tma": "it is crooked"}, "it is crooked"),
-        ((128, 256), {"dst": "A"}, Reason("store.copied", buffer="A")),
-        (
-            (128, 256),
-            {"dtype": "float32"},
-            Reason("store.dtype", nbytes=2, buffer="C", dtype="float32"),
-        ),
-        (
-            (128, 256),
-            {"dst_strides": (4100, 1)},
-            Reason("box.stride", multiple=16, stride=8200, dimension=0, buffer="C"),
-        ),
-        (
-            (128, 256),
-            {"dst_strides": (1,)},
-            Reason("box.rank", most=5, buffer="C", rank=1),
-        ),
-        ((128, 168), {}, Reason("store.row", nbytes=336, multiple=32)),
-    ],
-)
-def test_where_results_are_no_boxes_they_leave_from_registers(tile, changes, why):
-    (store,) = storing(*tile, **changes).stores
-    assert (store.mechanism, store.bytes) == ("direct", 0)
-    assert the("store.direct", [store.reason])["why"] == why
-    with refused("store.tma", PlanError, store="store", why=why):
-        storing(*tile, request=Request(instruction="wgmma", store="tma"), **changes)
-
-
-def test_results_with_swap_ab_leave_transposed_where_that_saves_time():
-    (store,) = storing(112, 64).stores
-    assert (store.mechanism, store.box) == ("tma", (112, 64))
-    (store,) = storing(16, 64).stores
-    assert (store.mechanism, store.bytes) == ("direct", 0)
-    assert the("store.few", [store.reason])["cycles"] == 320
-    (store,) = storing(16, 64, request=Request(instruction="wgmma", store="tma")).stores
-    assert (store.mechanism, store.box, store.bytes) == ("tma", (16, 64), 2048)
-
-
-def test_results_leave_from_registers_where_nothing_else_copies():
-    (store,) = storing(request=Request(instruction="mma")).stores
-    assert says("store.no_producer", [store.reason])
-    with refused("store.no_tile", PlanError):
-        planned(request=Request(instruction="wgmma", store="tma"))
-
-
-def test_a_depth_asked_for_is_kept_by_fewer_boxes():
-    for depth, mechanism in ((4, "tma"), (3, "tma")):
-        plan = storing(request=Request(instruction="wgmma", depth=depth))
-        assert (plan.stores[0].mechanism, plan.mbarriers[0].depth) == (mechanism, depth)
-    plan = storing(128, 128, 64, request=Request(instruction="wgmma", depth=7))
-    assert (plan.stores[0].mechanism, plan.mbarriers[0].depth) == ("direct", 7)
 
 
 def test_another_gpu_has_neither():

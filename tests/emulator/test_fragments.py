@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from pipeliner.emulator.units.fragments import (
+    computed_pair,
     ldmatrix_words,
+    logic_of_three,
     mma_spec,
     mma_store_positions,
     multiply,
@@ -67,6 +71,16 @@ def fragment(matrix: np.ndarray, formula, elements: int) -> np.ndarray:
         for i in range(elements):
             out[lane, i] = matrix[formula(lane // 4, lane % 4, i)]
     return out.view(np.uint32)[None]
+
+
+@pytest.mark.parametrize("table", [0xEA, 0x96, 0x00, 0xFF])
+def test_logic_of_three_is_what_its_table_says(table: int) -> None:
+    words = np.random.default_rng(0).integers(0, 1 << 32, (3, 40), dtype=np.uint32)
+    got = logic_of_three(table, *words)
+    for bit in range(32):
+        a, b, c = (words >> np.uint32(bit) & 1).astype(int)
+        want = table >> (a * 4 + b * 2 + c) & 1
+        assert ((got >> np.uint32(bit) & 1) == want).all()
 
 
 @pytest.mark.parametrize(("shape", "kind", "acc", "dtype"), CASES)
@@ -157,3 +171,28 @@ def test_a_narrowed_pair_has_the_second_operand_in_its_lower_half(dtype):
     got = word.view(np.uint16).reshape(-1, 2).view(dtype)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(got, np.stack([low, high], axis=1).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
+def test_a_computed_pair_is_rounded_once(name, dtype):
+    """No neighbour of a result is nearer to the exact value, which fractions hold."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((3, 400, 2)) * 2.0 ** rng.integers(-6, 7, (3, 400, 2))
+    values[:, :4] = [[[1.0, 1024.0]], [[2.0**-7, 2.0**-10]], [[2.0**-12, -1.0]]]
+    halves = values.astype(dtype)
+    words = halves.view(np.uint32)[..., 0]
+    used = words[: 3 if name == "fma" else 2]
+    got = computed_pair(name, np.dtype(dtype), *used).view(dtype).reshape(-1, 2)
+    exact = {
+        "add": lambda a, b, c: a + b,
+        "sub": lambda a, b, c: a - b,
+        "mul": lambda a, b, c: a * b,
+        "fma": lambda a, b, c: a * b + c,
+    }[name]
+    for n, half in np.ndindex(400, 2):
+        want = exact(*(Fraction(float(x[n, half])) for x in halves))
+        bits = int(got[n : n + 1, half].view(np.uint16)[0])
+        near = np.uint16([max(bits - 1, 0), bits, bits + 1]).view(dtype)
+        off = [abs(Fraction(float(x)) - want) for x in near if np.isfinite(float(x))]
+        assert abs(Fraction(float(got[n, half])) - want) == min(off)

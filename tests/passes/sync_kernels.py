@@ -32,6 +32,21 @@ def divergent_reader(A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "fl
 
 
 @T.prim_func(s_tir=True)
+def divergent_halves(A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "float32")):
+    """Of the threads that store, none stores what another does, nor where it loads."""
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("kernel"):
+                S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+                for k in range(16):
+                    if tx < 32:
+                        S[tx] = A[k, tx]
+                        S[tx + 32] = A[k, tx + 32]
+                        S[tx] = S[tx] + S[tx + 32]
+                    C[k, tx] = S[63 - tx]
+
+
+@T.prim_func(s_tir=True)
 def divergent_exchange(A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "float32")):
     for bx in T.thread_binding(1, thread="blockIdx.x"):
         for tx in T.thread_binding(64, thread="threadIdx.x"):

@@ -90,6 +90,7 @@ INDICES: dict[str, Index] = {
     "carries under xor": lambda k, x, y: k * 64 + xor(x + 3, y),
     "constants on both sides": lambda k, x, y: xor(x % 2 + 12, y % 4 + 24) * 3 + k,
     "constants alone": lambda k, x, y: xor(ir.i32(12), 5) + k,
+    "constants alone, not folded": lambda k, x, y: tirx.BitwiseXor(ir.i32(12), ir.i32(5)) + k,
     "swizzle of a swizzle": lambda k, x, y: xor(xor(x + 16, y % 4) + 32, 3) + k * 64,
     "difference": lambda k, x, y: 3000 - x * 64 - y + k,
     "negative parts": lambda k, x, y: (x - 1) * 16 + y + k - 2 + 20,

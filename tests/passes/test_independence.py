@@ -53,6 +53,7 @@ def check(found: Any) -> list[str]:
         ("X[i, (b * 64 + j) % 144 // 12, (b * 64 + j) % 12] = S[i, j]", ["i", "j"]),
         ("X[0, b - i, 11 - j] = S[i, j]", ["i", "j"]),
         ("X[0, (b * 4 + j // 12) % 7, j % 12] = S[0, j]", ["j"]),
+        ("X[i, j // 6 * 2 + b % 2, j % 6 * 2 + (b + 1) % 2] = S[i, j]", ["i", "j"]),
         ("X[b // 9, (b % 9 * 16 + j) // 12, (b * 16 + j) % 12] = S[0, j]", ["j"]),
     ],
 )
@@ -69,6 +70,8 @@ def test_what_may_be_shared_out(store: str, shared: list[str]) -> None:
         "X[0, 0, j // 2] = S[i, j]",
         "X[0, j, (b * 12 + j + i * 144) % 12] = S[i, j]",
         "X[i % 4, j, 0] = S[i, j]",
+        "X[i, j // 6, j % 6 // 2 * 2] = S[i, j]",
+        "X[i, 0, j // 6 * 4 + j % 6] = S[i, j]",
     ],
 )
 def test_iterations_that_may_store_one_element_are_refused(store: str) -> None:

@@ -19,6 +19,7 @@ from pipeliner.passes.smem.arena import ARENA, apply_arena
 from pipeliner.passes.smem.place import place
 from pipeliner.passes.smem.vthreads import private_buffers
 
+from ..proof.rings import ring
 from ..refusals import refused
 from . import arena_kernels, ring_kernels, sync_kernels
 from .lowering_tools import BUDGET, cuda, data, marked, ordered, prepared, run
@@ -80,6 +81,14 @@ def test_sharing_inside_a_loop_is_right() -> None:
 def test_a_ring_lives_through_its_loop() -> None:
     _, smem = place(prepared(ring_kernels.waits_first), BUDGET)
     assert smem.bytes == ring_kernels.DEPTH * 256
+
+
+def test_nothing_is_placed_over_an_mbarrier() -> None:
+    """One that nobody waits for is used once; its memory is an mbarrier's to the end all the same."""
+    _, smem = place(prepared(ring()), BUDGET)
+    places = {buffer.buffer: buffer for buffer in smem.buffers}
+    assert places.keys() == {"S", "full", "empty", "spare"}
+    assert not any(buffer.shares_with for buffer in places.values())
 
 
 def test_over_budget_names_every_buffer_and_the_numbers() -> None:

@@ -135,6 +135,17 @@ def test_a_barrier_for_a_divergent_reader_stands_before_the_condition() -> None:
     assert_right(run(sync_kernels.divergent_reader, [source, np.zeros_like(source)]), expected)
 
 
+def test_a_condition_of_threads_tells_apart_what_they_touch() -> None:
+    """Without it thread 40 would touch what thread 8 does."""
+    done, _, sync = ordered(sync_kernels.divergent_halves)
+    assert sync.barriers == 2
+    source = data(16, 64)
+    sums = source[:, :32] + source[:, 32:]
+    expected = np.concatenate([sums, source[:, 32:]], axis=1)[:, ::-1]
+    assert_right(run(sync_kernels.divergent_halves, [source, np.zeros_like(source)]), expected)
+    assert barriers(done) == 2
+
+
 @pytest.mark.parametrize(
     ("func", "where"),
     [
@@ -236,6 +247,7 @@ NECESSARY = [
     (ring_kernels.one_slot, 4),
     (ring_kernels.stores_ahead, 4),
     (sync_kernels.divergent_reader, 0),
+    (sync_kernels.divergent_halves, 0),
     (sync_kernels.read_before_inner_loop, 0),
     (sync_kernels.other_mapping, 0),
     (arena_kernels.in_turn, 0),

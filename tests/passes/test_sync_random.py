@@ -27,6 +27,7 @@ slots = st.one_of(
     st.just(f"T.min(k + 1, 4) % {SLOTS}"),
 )
 conditions_of_all = st.sampled_from(["k < n", "k + 2 < n", "k < 2", "k > 1", "k % 2 == 0", "n < 3"])
+conditions_of_some = st.sampled_from(["tx < 5", "tx >= 3", "tx % 2 == 0", "tx + k < 7"])
 buffers = st.sampled_from(["S", "U"])
 own_columns = st.sampled_from(["tx", "7 - tx", "(tx + 3) % 8"])
 
@@ -42,7 +43,7 @@ def statements(draw: Any) -> list[str]:
     shape = draw(st.sampled_from(["plain", "plain", "plain", "uniform", "divergent", "loop"]))
     wrap = {
         "uniform": f"if {draw(conditions_of_all)}:",
-        "divergent": "if tx < 5:",
+        "divergent": f"if {draw(conditions_of_some)}:",
         "loop": "for i in range(2):",
     }.get(shape)
     return [line] if wrap is None else [wrap, "    " + line]

@@ -15,6 +15,8 @@ from pipeliner.proof.proof import Proof
 from pipeliner.proof.prove import prove
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
+from ..corpus.generated import CASES as GENERATED
+
 Edit = Callable[[KernelPlan], KernelPlan]
 
 
@@ -95,4 +97,23 @@ def test_a_slot_more_than_there_is_memory_for(by_groups: Any) -> None:
 def test_a_loop_of_fewer_iterations_than_slots_fills_as_many() -> None:
     schedule = schedule_gemm(Gemm(m=32, n=32, k=32), GemmTile(32, 32, 32))
     found = proof_with(pipeliner.build(schedule, "a100", depth=3), lambda plan: plan)
+    assert found.disagreements == ()
+
+
+def test_rows_that_are_padded_are_no_slot_more() -> None:
+    (case,) = (case for case in GENERATED if case.name == "dlight_matmul_fp16_wmma")
+    kernel = pipeliner.build(case.build(), case.arch)
+    rings = {ring.buffer: ring for loop in kernel.plan.loops for ring in loop.rings}
+    (place, *_) = (one for one in kernel.plan.smem.buffers if one.buffer in rings)
+    ring = rings[place.buffer]
+    assert place.bytes > ring.depth * ring.slot_bytes
+    assert proof_with(kernel, lambda plan: plan).disagreements == ()
+
+
+def test_a_second_kernel_has_granules_of_its_own() -> None:
+    """That which adds up the parts writes other sizes than that which multiplies."""
+    schedule = schedule_gemm(Gemm(m=64, n=16, k=512), GemmTile(64, 16, 64, splits=2))
+    kernel = pipeliner.build(schedule, "h100", depth=2, instruction="wgmma", mechanism="tma")
+    found = proof_with(kernel, lambda plan: plan)
+    assert len(found.kernels) == 2
     assert found.disagreements == ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 import pipeliner
+from pipeliner.cli import main
 from pipeliner.mutation.mutants import mutants, mutated
 from pipeliner.proof.drawn import COLUMNS, Moment, drawing
 from pipeliner.proof.prove import prove
@@ -48,6 +50,26 @@ def test_mistakes_of_peers_are_drawn(lowered: Any) -> None:
     assert len(wrong.order) <= COLUMNS
     rows = drawing(wrong.order)
     assert sum("!" in row for row in rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("lost_parity", "C = S", ""),
+        ("waited_before_commit", "C = S", "S.cp"),
+        ("released_before_read", "A_shared", "matmul_update_o"),
+    ],
+)
+def test_the_command_draws_them(
+    name: str, first: str, second: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["verify", f"examples/known_bugs.py:{name}", "--target", "h100", "--prove", "--json"]
+    assert main([*words, "--timing", "late", "--order", "lockstep"]) == 1
+    (kernel,) = json.loads(capsys.readouterr().out)["proof"]["kernels"]
+    assert not kernel["ok"]
+    marked = {mark: row for row in kernel["drawn"] for mark in "!?" if mark in row}
+    assert marked["!"].startswith(first)
+    assert marked.get("?", "").startswith(second)
 
 
 def test_a_slot_that_is_copied_over_while_the_tensor_cores_read_it_is_drawn() -> None:

@@ -8,9 +8,11 @@ from typing import Any, NoReturn
 
 import pytest
 
+import pipeliner
 from pipeliner.proof import kept
 from pipeliner.proof.kept import as_json, from_json, proof_of
 from pipeliner.proof.prove import prove
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from ..emulator.raw import lower
 from .rings import ring
@@ -39,6 +41,16 @@ def test_a_proof_is_read_from_disk_as_it_was(
     assert again is not first
     assert again.statement == first.statement
     assert from_json(json.loads(json.dumps(as_json(first)))) == first
+
+
+def test_so_is_one_of_ops_that_have_reasons() -> None:
+    """Statements of pipelined kernels have origins, of which some say why they are there."""
+    schedule = schedule_gemm(Gemm(m=32, n=32, k=64), GemmTile(32, 32, 32))
+    found = prove(pipeliner.build(schedule, "a100", depth=2, prove=False).lowered)
+    (kernel,) = found.kernels
+    assert kernel.beyond is not None
+    assert kernel.beyond.hazard.site.origin is not None
+    assert from_json(json.loads(json.dumps(as_json(found)))) == found
 
 
 def test_another_kernel_or_another_prover_is_proved_anew(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import html.parser
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -13,22 +12,18 @@ import pytest
 from pipeliner import charts, cli
 from pipeliner.errors import WorkloadError
 from pipeliner.kernel.building import build_with
-from pipeliner.machine import H100 as H100_SXM
-from pipeliner.machine import MEASURED, NAMES, MachineFile, machine_for, write_machine
+from pipeliner.machine import machine_for
 from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
-from pipeliner.records.candidate import Candidate, machine_key, versions_key, workload_key
-from pipeliner.records.functions import Knobs, function_workload, name_of
-from pipeliner.records.log import SHIPPED
+from pipeliner.records.candidate import Candidate, versions_key, workload_key
 from pipeliner.report import report
-from pipeliner.report.headline import facts, headline
 from pipeliner.report.kernels import view_of
-from pipeliner.report.rows import Row, bytes_of, peak_flops
-from pipeliner.report.summary import notable, summary_of
+from pipeliner.report.rows import Row
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import accelerated, cuda_target
 from tests.refusals import refused, told
-from tests.tuning.functions import reversing
+
+from .outline import Outline
 
 H100 = accelerated(cuda_target("h100"))
 GEMM = Gemm(512, 512, 512)
@@ -85,36 +80,6 @@ def page(db, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     assert report(db, path) == [path]
     return path
-
-
-class Outline(html.parser.HTMLParser):
-    """Tags that are balanced, what is fetched, and the text."""
-
-    VOID = ("meta", "img", "br", "link", "input")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.count: dict[str, int] = {}
-        self.links: list[str] = []
-        self.text: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.count[tag] = self.count.get(tag, 0) + 1
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.count[tag] = self.count.get(tag, 0) + 1
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -180,67 +145,6 @@ def test_the_table_of_speed_is_right(outline):
     assert found.group(6) == "5"
 
 
-def test_the_roofline_is_the_data_sheets():
-    """H100 SXM: 989 TFLOP/s dense fp16; 67 in fp32, at a clock 8 % higher; of 3.35 TB/s 3.03."""
-    h100 = machine_for("h100")
-    assert peak_flops(GEMM, h100) == pytest.approx(989e12, rel=0.02)
-    assert peak_flops(Gemm(64, 64, 64, dtype="fp32"), h100) == pytest.approx(67e12, rel=0.1)
-    assert bytes_of(Gemm(16, 32, 64, dtype="int8")) == 16 * 64 + 64 * 32 + 16 * 32 * 4
-    thin = Row("", (), Gemm(16, 4096, 4096), h100)
-    assert thin.roofline_us == pytest.approx(2 * 4096 * 4096 / 3.03e12 * 1e6, rel=0.02)
-
-
-def test_strides_leave_out_what_is_not_read():
-    """Of 56 rows and columns, 1x1 at a stride of 2 reads 28 each; 3x3 with padding reads all."""
-    narrow, wide = (conv2d(32, 56, 56, 256, 512, r, r, stride=2, pad=r // 2) for r in (1, 3))
-    written = 32 * 28 * 28 * 512 * 2
-    assert bytes_of(narrow) == 32 * 28 * 28 * 256 * 2 + 256 * 512 * 2 + written
-    assert bytes_of(wide) == 32 * 56 * 56 * 256 * 2 + 9 * 256 * 512 * 2 + written
-    far = conv2d(1, 9, 9, 64, 64, 3, 3, dilation=4)  # rows 0, 4 and 8, one pixel out
-    assert bytes_of(far) == (9 + 9 * 64 + 1) * 64 * 2
-
-
-def row(us: dict[str, tuple[float, float]], peer: float = 0.0, n: int = 512) -> Row:
-    """Candidates by name with the times that they took and were predicted, and one timed again."""
-    key = ("{}", "h100", "v")
-    ours = [
-        Record(*key, name, samples=(took,), predicted_us=said)
-        for name, (took, said) in us.items()
-        for _ in range(2)
-    ]
-    peers = [Record(*key, contender="cuBLAS", samples=(peer,))] if peer else []
-    return Row(f"n {n}", (*ours, *peers), Gemm(512, n, 512), machine_for("h100"))
-
-
-def test_what_records_come_to():
-    """Kernels count once though timed twice; a choice is wrong by what it takes more."""
-    good = row({"a": (4.0, 5.0), "b": (8.0, 9.0)}, peer=8.0, n=256)
-    bad = row({"a": (10.0, 4.0), "b": (8.0, 8.0)}, peer=4.0)
-    found = summary_of([good, bad])
-    assert (found.workloads, found.kernels, found.failures) == (2, 4, 0)
-    spread = found.peers["cuBLAS"]
-    assert spread.mean == pytest.approx(1.0)
-    assert (spread.worst, spread.best) == ((bad, 0.5), (good, 2.0))
-    assert [(one.row.label, one.regret) for one in found.choices] == [("n 512", 1.25), ("n 256", 1)]
-    assert found.regret.worst == (bad, 0.8)
-    assert (found.predictions, found.far_off) == (4, 1)
-    assert found.error == pytest.approx((0.125 + 0.25) / 2)
-    assert notable(found)[:2] == [bad, good]
-    assert headline(found) == (
-        "1.00 times as fast as cuBLAS over 2 workloads (geometric mean; 0.50 at worst, 2.00 at best)"
-    )
-    said = facts(found, "a GPU", lambda row: row.label)
-    assert "<dt>Worst against cuBLAS</dt><dd><strong>0.50x</strong> n 512</dd>" in said
-    assert "<strong>89.4%</strong> of the best measured speed (geometric mean), 80.0% at" in said
-    one = facts(summary_of([bad]), "a GPU", lambda row: row.label)
-    assert "<dt>Against cuBLAS</dt><dd><strong>0.50x</strong> n 512</dd>" in one
-    assert "est against" not in one
-    assert "at worst" not in one
-    alone = summary_of([row({"a": (4.0, 0.0)})])
-    assert (alone.choices, alone.regret, alone.predictions, alone.peers) == ((), None, 0, {})
-    assert "of the roofline (geometric mean)" in headline(alone)
-
-
 def test_what_is_written_shows_in_a_notebook(db, tmp_path):
     written = report(db, tmp_path / "r & d.html", plots=tmp_path / "p", kernels=0)
     assert str(written) == str(list(written))
@@ -291,85 +195,6 @@ def test_what_cannot_be_reported(db, tmp_path, capsys):
     told(capsys.readouterr().err, "records.missing")
 
 
-@pytest.fixture
-def mixed(tmp_path):
-    """One record to show, and others that cannot be: of a later library, of a GPU unknown here."""
-    path = tmp_path / "mixed, of all sorts.sqlite"
-    key = (workload_key(GEMM), "h100", versions_key())
-    good = Candidate(GemmTile(128, 128, 64), Request(depth=2, instruction="mma")).to_json()
-    values = {"samples": (5.0,), "experiment": "a: b", "label": "one"}
-    with Records(path) as records:
-        records.add(Record(*key, good, **values))
-        records.add(Record(*key, good, **values | {"experiment": "A: B/"}))
-        records.add(Record('{"kind": "Sorting", "m": 3}', *key[1:], "{}", samples=(0.1,)))
-        records.add(Record(key[0], "b300", key[2], good, samples=(0.1,)))
-        records.add(Record(*key, "of another version", samples=(0.1,)))
-        records.add(Record(*key[:2], "pipeliner 0.0.1", good, samples=(0.1,), made=1.0))
-    return path
-
-
-def test_what_cannot_be_read_is_told_and_the_rest_is_shown(mixed, tmp_path):
-    report(mixed, tmp_path / "r.html", kernels=0)
-    outline = Outline((tmp_path / "r.html").read_text())
-    text = "".join(outline.text)
-    hidden = text[text.index("Records that are not shown:") :]
-    for words in (
-        '1: cannot read workload \'{"kind": "Sorting", "m": 3}\': expected a kind of Gemm',
-        "1: expected a machine of gtx1080ti, v100, t4, a100",
-        "or the file of 'b300' (--machine)",
-        "1: its candidate cannot be read",
-        "1: made by other versions than the newest",
-    ):
-        assert words in hidden, words
-    assert re.search(r"512x512x512 float16 NT\s*5\.0", text)
-    assert outline.open == []
-
-
-def test_records_that_cannot_be_read_at_all_are_one_line(tmp_path, capsys):
-    with Records(tmp_path / "r") as records:
-        records.add(Record("{}", "b300", versions_key(), "{}", samples=(1.0,)))
-    assert cli.main(["report", "--db", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 1
-    err = capsys.readouterr().err
-    told(err, "report.unreadable", db=str(tmp_path / "r"), count=1)
-    told(err, "report.machine", choices=tuple(NAMES), machine="b300")
-    assert not (tmp_path / "r.html").exists()
-
-
-def test_a_machine_of_ones_own_is_shown_by_its_file(tmp_path):
-    """Its roofline is its own: half the SMs, half the rate."""
-    file = tmp_path / "my machine.json"
-    write_machine(file, MachineFile(dataclasses.replace(H100_SXM, name="My GPU", sms=66)))
-    target = cuda_target(str(file))
-    candidate = Candidate(GemmTile(128, 128, 64), Request(depth=2, instruction="mma"))
-    spec = Gemm(4096, 4096, 4096)
-    with Records(tmp_path / "r") as records:
-        for key in (machine_key(target), "h100"):
-            values = {"samples": (1000.0,), "source": "tune"}
-            records.add(
-                Record(workload_key(spec), key, versions_key(), candidate.to_json(), **values)
-            )
-    report(tmp_path / "r", tmp_path / "r.html", machine=file)
-    text = (tmp_path / "r.html").read_text()
-    shares = dict(re.findall(r'<h2 id="(\w+)">.*?data-key="[^"]*">(\d+)%</td>', text, re.DOTALL))
-    assert int(shares["mygpu"]) == pytest.approx(2 * int(shares["h100"]), abs=1)
-    assert "on My GPU (sm_90" in text  # the plan
-    assert "not shown" not in text
-
-
-def test_calibrating_does_not_change_whose_records_they_are(tmp_path):
-    file = tmp_path / "machine.json"
-    made = dataclasses.replace(H100_SXM, name=f"{H100_SXM.name}{MEASURED}", global_latency=700)
-    write_machine(file, MachineFile(made))
-    assert machine_key(cuda_target(str(file))) == machine_key(cuda_target("h100")) == "h100"
-
-
-def test_experiments_of_like_names_have_files_of_their_own(mixed, tmp_path):
-    written = report(mixed, tmp_path / "r.html", plots=tmp_path / "p", kernels=0)
-    assert len(set(written)) == len(written)
-    names = {path.name for path in written if path.suffix == ".svg"}
-    assert names == {"speed.svg", "experiment_a_b.svg", "experiment_a_b_2.svg"}
-
-
 def test_why_a_kernel_has_no_timeline_is_said():
     """Of one whose loop is too short to be pipelined."""
     spec = Gemm(128, 128, 64)
@@ -378,18 +203,6 @@ def test_why_a_kernel_has_no_timeline_is_said():
     assert "No timeline: cannot draw" in view.shown
     assert "<svg" not in view.shown
     assert "__global__" in view.shown
-
-
-def test_many_failures_are_counted_rather_than_listed(tmp_path):
-    key = (workload_key(GEMM), "h100", versions_key())
-    with Records(tmp_path / "r") as records:
-        records.add(*(Record(*key, "{}", failure=f"cannot compile: {at}") for at in range(500)))
-    report(tmp_path / "r", tmp_path / "r.html")
-    text = "".join(Outline((tmp_path / "r.html").read_text()).text)
-    assert "What has no time (500)" in text
-    assert "cannot compile: 199" in text
-    assert "cannot compile: 200" not in text
-    assert "and 300 more" in text
 
 
 def test_options_that_write_nothing_are_refused(db, tmp_path, capsys, monkeypatch):
@@ -410,57 +223,3 @@ def test_the_command_writes_it(db, tmp_path, capsys):
     output = tmp_path / "r.html"
     assert cli.main(["report", "--db", str(db), "-o", str(output), "--kernels", "0"]) == 0
     assert capsys.readouterr().out == f"{output}\n"
-
-
-def test_a_log_is_reported_as_records_are(tmp_path, capsys):
-    """Its times are those of the log, predicted times today's model's."""
-    log, path = tmp_path / "log.csv", tmp_path / "report.html"
-    lines = SHIPPED["h100"].read_text().splitlines(keepends=True)
-    log.write_text("".join(line for line in lines if line.startswith(("#", "decode16,float16"))))
-    assert cli.main(["report", "--log", str(log), "--kernels", "0", "-o", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}\n"
-    text = " ".join("".join(Outline(path.read_text()).text).split())
-    for words in ("decode16", "Predicted against measured on h100", "NVIDIA H100 80GB HBM3"):
-        assert words in text, words
-    assert "measured on 1970" not in text
-
-
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        (["--target", "h100"], "option.log_target"),
-        (["--log", "--db", "r.sqlite"], "option.log_db"),
-        (["--log", "--target", "a100"], "option.log"),
-    ],
-)
-def test_a_log_that_is_not_there_is_said(capsys, options, code):
-    assert cli.main(["report", *options]) == 1
-    told(capsys.readouterr().err, code)
-
-
-def test_functions_of_the_user_have_a_table_and_columns(tmp_path):
-    """Beside workloads, and alone: nobody counts their operations."""
-    workload, request = function_workload(reversing(8)), Request(depth=2)
-    key = (
-        workload.key,
-        "h100",
-        versions_key(),
-        Candidate(Knobs((("rows", 8),)), request).to_json(),
-    )
-    variant = {"experiment": "own", "label": "depth 2"}
-    both, alone = tmp_path / "both", tmp_path / "alone"
-    for path in (both, alone):
-        with Records(path) as records:
-            records.add(Record(*key, samples=(7.25,), source="experiment", **variant))
-            records.add(Record(*key, failure="cannot compile: no", source="tune"))
-    with Records(both) as records:
-        records.add(Record(workload_key(GEMM), *key[1:3], contender="cuBLAS", samples=(4.0,)))
-    for path in (both, alone):
-        report(path, tmp_path / "report.html")
-        text = (tmp_path / "report.html").read_text()
-        cells = " ".join("".join(Outline(text).text).split())
-        assert name_of(workload.key) in cells
-        assert "<td>7.2</td>" in text
-        assert "rows 8" in cells
-        assert "What has no time (1)" in cells
-        assert "Records that are not shown" not in cells

@@ -98,6 +98,18 @@ CASES = {
         ConvInputGrad(conv2d(1, 9, 9, 16, 16, 3, 3, pad=1, stride=3, dilation=2)),
         TILE,
     ),
+    "input gradient by phases": (
+        ConvInputGrad(conv2d(1, 8, 8, 16, 24, 3, 3, stride=2, pad=1)),
+        ConvTile(16, 16, 16, fold=True),
+    ),
+    "input gradient by phases without positions": (
+        ConvInputGrad(conv2d(1, 6, 8, 16, 16, 1, 2, stride=2)),
+        ConvTile(16, 16, 16, fold=True),
+    ),
+    "input gradient by thirds, grouped": (
+        ConvInputGrad(conv2d(1, 9, 8, 32, 32, 4, 3, stride=(3, 1), dilation=2, pad=2, groups=2)),
+        ConvTile(16, 16, 16, fold=True),
+    ),
     "input gradient grouped": (ConvInputGrad(GROUPED), TILE),
     "input gradient channels first": (ConvInputGrad(FIRST), ConvTile(16, 32, 16)),
     "input gradient channels first 1x1": (

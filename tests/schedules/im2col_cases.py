@@ -40,6 +40,10 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
         ConvInputGrad(conv2d(1, 10, 8, 64, 64, 5, 5, pad=1)),
         ConvTile(64, 64, 64),
     ),
+    "phases of the stride": (
+        ConvInputGrad(conv2d(3, 12, 14, 64, 64, 3, 3, stride=2, pad=1)),
+        ConvTile(64, 64, 64, fold=True),
+    ),
     "folded, a position in two steps": (
         conv2d(3, 9, 8, 64, 64, 5, 5, stride=2, pad=2),
         ConvTile(64, 64, 32, fold=True),

@@ -180,6 +180,15 @@ def test_the_plan_says_why_keys_are_split() -> None:
     assert gives(kernel.note, "split.keys", ctas=8, sms=132, splits=16)
 
 
+def test_steps_of_split_keys_are_short_where_enough_is_in_flight() -> None:
+    """Three slots of 64 keys of 128 elements suffice; of shorter heads they do not."""
+    attention = Attention(1, 32, 1, 16384, 128, kv_heads=8)
+    tile = default_tile(attention, H100)
+    assert (tile.n, tile.splits) == (64, 16)
+    assert gives(kernel_info(attention, tile).elementwise[0].note, "tile.short_steps", other=128)
+    assert default_tile(replace(attention, dim=64), H100).n > 64
+
+
 def test_records_know_attention() -> None:
     attention = Attention(2, 16, 512, 512, 64, kv_heads=4, causal=True, dtype="bf16")
     assert workload_of(workload_key(attention)) == attention

@@ -21,6 +21,7 @@ from pipeliner.schedules import (
     DepthwiseTile,
     Gemm,
     GemmTile,
+    GroupTile,
     schedule_conv,
     schedule_gemm,
 )
@@ -123,8 +124,11 @@ def has_boxes(info):
 def test_every_default_tile_maps(case, machine):
     spec, _ = CASES[case]
     tile = default_tile(spec, machine)
-    assert isinstance(tile, ConvTile)
-    assert len(choose(kernel_info(spec, tile), machine, Request()).matmuls) == 1
+    if isinstance(tile, ConvTile):
+        assert len(choose(kernel_info(spec, tile), machine, Request()).matmuls) == 1
+    else:  # of rows of groups, whose matmuls are statements of the step
+        _, kernel = recognise(prefix(schedule_conv(spec, tile).mod))
+        assert len(choose(kernel.info, machine, Request()).loops) == 1
 
 
 def test_few_channels_are_folded_into_runs():
@@ -231,9 +235,14 @@ def test_channels_outside_are_no_vectors_of_a_depthwise_convolution():
             {"groups": 2, "channels": 8},
         ),
         (
-            lambda: schedule_conv(ConvInputGrad(DEPTHWISE["same"]), DepthwiseTile(1, 1)),
+            lambda: schedule_conv(ConvWeightGrad(DEPTHWISE["same"]), DepthwiseTile(1, 1)),
+            "tile.weights",
+            {"workload": f"weight_grad_{DEPTHWISE['same'].name}"},
+        ),
+        (
+            lambda: schedule_conv(ConvWeightGrad(DEPTHWISE["same"]), GroupTile(1, 16)),
             "tile.depthwise",
-            {"workload": f"input_grad_{DEPTHWISE['same'].name}"},
+            {"workload": f"weight_grad_{DEPTHWISE['same'].name}"},
         ),
         (lambda: DepthwiseTile(1, 0), "tile.least", {"name": "vector", "value": 0}),
     ],

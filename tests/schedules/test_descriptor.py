@@ -26,6 +26,7 @@ from pipeliner.schedules.workloads import (
     ConvWeightGrad,
     can_fold,
     conv2d,
+    has_phases,
 )
 
 from .conv_cases import CASES as CONVOLUTIONS
@@ -161,7 +162,7 @@ def test_of_any_convolution(data):
     if kind != "forward" and forward.types.dtype != "int8":
         forward = {"input": ConvInputGrad, "weight": ConvWeightGrad}[kind](forward)
     fold = isinstance(forward, ConvWeightGrad) or (
-        not isinstance(forward, ConvInputGrad) and can_fold(forward)
+        has_phases(forward.forward) if isinstance(forward, ConvInputGrad) else can_fold(forward)
     )
     tile = ConvTile(
         draw(rows),

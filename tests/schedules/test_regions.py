@@ -11,8 +11,13 @@ from pipeliner.api import build
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import H100
 from pipeliner.schedules import DepthwiseTile, conv1d, conv2d, default_tile, schedule_conv
-from pipeliner.schedules.depthwise import depthwise_tiles, threads_alike
-from pipeliner.schedules.regions import SHARED_BYTES, RegionCut, has_regions
+from pipeliner.schedules.channelwise import (
+    RegionCut,
+    depthwise_tiles,
+    has_regions,
+    threads_alike,
+)
+from pipeliner.schedules.channelwise.cut import SHARED_BYTES
 from pipeliner.schedules.workloads import numpy_dtype
 from pipeliner.verification.accuracy import worst_error
 from tests.refusals import refused
@@ -129,7 +134,7 @@ def test_a_small_image_has_the_edges_of_a_large_one() -> None:
     [
         (conv2d(64, 56, 56, 128, 128, 3, 3, pad=1, groups=128), DepthwiseTile(8, 2, 256, rows=2)),
         (conv2d(256, 14, 14, 768, 768, 3, 3, pad=1, groups=768), DepthwiseTile(7, 2, 256, rows=2)),
-        (conv2d(128, 14, 14, 768, 768, 7, 7, pad=3, groups=768), DepthwiseTile(14, 2, rows=3)),
+        (conv2d(128, 14, 14, 768, 768, 7, 7, pad=3, groups=768), DepthwiseTile(14, 1, rows=3)),
         (
             conv2d(64, 112, 112, 96, 96, 3, 3, stride=2, pad=1, groups=96),
             DepthwiseTile(8, 2, rows=1),

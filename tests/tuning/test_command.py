@@ -77,7 +77,7 @@ def searched(monkeypatch, tmp_path):
     def begin(fake):
         def search(spec, target, **options):
             assert options.pop("measurers") == options.pop("devices") == ()
-            return tune(spec, target, measurers=[fake], compiler=Compiler(), **options)
+            return tune(spec, target, measurers=[fake], compiler=Compiler(), prove=False, **options)
 
         monkeypatch.setattr("pipeliner.tuning.tune", search)
         monkeypatch.setattr("pipeliner.measuring.check_gpu", lambda: None)

@@ -32,6 +32,7 @@ def db(tmp_path):
 
 def tuned(db, what=knobbed, us=by_rows, **options):
     fake, compiler = ByKnobs(us), Compiler()
+    options.setdefault("prove", False)
     found = tune(what, TARGET, db=db, measurers=[fake], compiler=compiler, **options)
     return found, fake
 

@@ -18,7 +18,7 @@ import pytest
 
 import pipeliner
 from pipeliner.diagnostics import Reason
-from pipeliner.errors import RecordsError, TargetError, ToolError, WorkloadError
+from pipeliner.errors import EmulatorError, RecordsError, TargetError, ToolError, WorkloadError
 from pipeliner.machine import machine_for
 from pipeliner.measuring import Compiler as RealCompiler
 from pipeliner.measuring import Measurement
@@ -52,6 +52,7 @@ def db(tmp_path):
 def search(db, spec=SPEC, trials=12, *, fake=None, compiler=None, **options):
     fake = fake or Fake(MadeUpGpu(spec))
     compiler = compiler or Compiler()
+    options.setdefault("prove", False)
     found = tune(spec, "h100", trials=trials, db=db, measurers=[fake], compiler=compiler, **options)
     return found, fake, compiler
 
@@ -260,6 +261,32 @@ def test_build_uses_the_record_and_says_so(db, monkeypatch):
     assert kernel.cuda
     monkeypatch.setenv("PIPELINER_DB", str(db))
     assert pipeliner.build(SPEC, "h100").plan == kernel.plan
+
+
+def test_the_plan_on_record_says_whether_it_was_proved(db, monkeypatch):
+    found, *_ = search(db, trials=2, prove=True)
+    assert found.proof is not None
+    assert found.proof.has("proof.proved")
+    with Records(db) as records:
+        best = records.best(*records.keys()[0])
+        assert len(records) == 2  # amended, not added
+    plan = pipeliner.KernelPlan.from_json(best.plan)
+    assert plan.reasons[0] == found.proof
+    monkeypatch.setattr("pipeliner.tuning.tuner.with_proof", None)
+    again, *_ = search(db, trials=2, prove=True)  # not proved again
+    assert again.proof == found.proof
+    (why, *_) = pipeliner.build(SPEC, "h100", db=db).plan.reasons
+    assert (why.code, why["proof"]) == ("recorded.with_proof", found.proof)
+
+
+def test_a_kernel_that_cannot_be_proved_is_recorded_as_that(db, monkeypatch):
+    def fails(_kernel):
+        raise EmulatorError("emulator.sync", scope="moon")
+
+    monkeypatch.setattr("pipeliner.kernel.compiled.Kernel.proof", property(fails))
+    found, *_ = search(db, trials=1, prove=True)
+    assert found.proof.code == "recorded.not_proved"
+    assert found.proof.has("emulator.sync")
 
 
 def test_without_a_record_the_models_choice_is_built_and_says_so(db, monkeypatch):

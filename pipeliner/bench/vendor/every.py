@@ -27,7 +27,7 @@ def every_algorithm(
 
     plan = (library or loaded()).plan(product, WORKSPACE)
     space = torch.empty(WORKSPACE, dtype=torch.int8, device="cuda")
-    return Fastest([_way(torch, plan, one, space) for one in plan.algorithms], hot)
+    return Fastest([_way(torch, plan, one, space) for one in plan.algorithms], hot, writes=True)
 
 
 def _way(torch: Any, plan: PlannedProduct, algorithm: Algorithm, space: Any) -> NamedCall:

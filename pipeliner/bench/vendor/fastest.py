@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...diagnostics import Why
+from ...diagnostics import Reason, Why
 from ...errors import PipelinerError, ToolError
 from ...measuring import FLUSH_BYTES, Runner, timed
 from ...measuring.contenders import ChoosingRunner
@@ -21,6 +22,15 @@ NEAR: Final = 1.25
 
 SAMPLES: Final = 9
 """Of each that is timed again."""
+
+SECONDS: Final = 8.0
+"""After which no other way is tried: a library's own search may be one of them."""
+
+DIFFERENCE: Final = 2**-4
+"""Of the largest result: by how much those of two ways may differ, which may round partial sums."""
+
+NOTHING: Final = -85
+"""In an output of integers, before a way runs."""
 
 CALLS: Final = 5
 """Of each, back to back, in a graph."""
@@ -38,12 +48,14 @@ class Fastest(ChoosingRunner):
     """Runs the fastest of ``ways``, which are timed on the arguments of the first call.
 
     Each is timed with the L2 cache overwritten before; where ``hot``, also back to back in a graph,
-    and another may be the fastest there. What refuses to run is left out. The first call raises
-    ToolError where none runs.
+    and another may be the fastest there. What refuses to run is left out; where a way ``writes``
+    its last argument, so is what leaves NaN there or what the ones before did not; and after
+    ``SECONDS`` whatever was not tried: ``chosen`` says how many. The first call raises ToolError
+    where none runs.
     """
 
-    def __init__(self, ways: Sequence[NamedCall], hot: bool) -> None:
-        self._ways, self._hot = ways, hot
+    def __init__(self, ways: Sequence[NamedCall], hot: bool, *, writes: bool = False) -> None:
+        self._ways, self._hot, self._writes = ways, hot, writes
         self._cold_way: NamedCall | None = None
         self._hot_way: NamedCall | None = None
         self._said = ""
@@ -66,10 +78,26 @@ class Fastest(ChoosingRunner):
         import torch
 
         failures: list[Why] = []
-        running = [way for way in self._ways if _runs(way, arguments, failures)]
+        running: list[NamedCall] = []
+        begun, tried, wrong = time.monotonic(), 0, 0
+        right: Any = None
+        for way in self._ways:
+            if tried and time.monotonic() - begun > SECONDS:
+                break
+            tried += 1
+            if self._writes:
+                _poison(arguments[-1])
+            if not _runs(torch, way, arguments, failures):
+                continue
+            made = arguments[-1].double() if self._writes else None
+            if made is not None and not _is_near(made, made if right is None else right):
+                wrong += 1
+                continue
+            right = made
+            running.append(way)
         if not running:
-            raise ToolError("peer.no_algorithm", tried=len(self._ways), why=failures[0])
-        torch.cuda.synchronize()
+            why_not = failures[0] if failures else Reason("peer.wrong", wrong=wrong)
+            raise ToolError("peer.no_algorithm", tried=tried, why=why_not)
         calls = [functools.partial(way.run, *arguments) for way in running]
         flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
         cold = fastest(calls, lambda some: timed(torch, some, flush.zero_))
@@ -81,6 +109,10 @@ class Fastest(ChoosingRunner):
             self._hot_way = running[hot]
             if hot != cold:
                 self._said += f"; hot {named(torch, self._hot_way, calls[hot])}"
+        if wrong:
+            self._said += f"; {wrong} wrong"
+        if tried < len(self._ways):
+            self._said += f"; cut after {SECONDS:g} s, {len(self._ways) - tried} not tried"
 
 
 def fastest(
@@ -107,10 +139,24 @@ def named(torch: Any, way: NamedCall, call: Callable[[], object]) -> str:
     return ", ".join(filter(None, (" + ".join(kernels), way.name)))
 
 
-def _runs(way: NamedCall, arguments: tuple[Any, ...], failures: list[Why]) -> bool:
+def _runs(torch: Any, way: NamedCall, arguments: tuple[Any, ...], failures: list[Why]) -> bool:
+    """Whether a way runs to its end, which is waited for: its time is its own."""
     try:
         way.run(*arguments)
+        torch.cuda.synchronize()
     except (PipelinerError, RuntimeError) as err:  # of torch: no engine that is asked for so
         failures.append(why(err))
         return False
     return True
+
+
+def _poison(out: Any) -> None:
+    out.fill_(float("nan") if out.is_floating_point() else NOTHING)
+
+
+def _is_near(made: Any, right: Any) -> bool:
+    """Whether two results differ by no more than another order of sums makes of them.
+
+    A NaN is near nothing, not even itself.
+    """
+    return float((made - right).abs().max()) <= DIFFERENCE * float(right.abs().max())

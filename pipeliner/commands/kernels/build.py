@@ -68,8 +68,11 @@ def run(args: argparse.Namespace) -> int:
         "reasons": kernel.plan.reasons if args.refine else (),
         "resources": {name: asdict(one) for name, one in used.items()},
     }
+    if kernel.proving.found is not None:
+        told["proof"] = list(map(str, kernel.proving.found.said))
     if not args.json:
         _show(used)
+        print(*told.get("proof", ()), sep="\n", end="\n" if told.get("proof") else "")
         for line in filter(None, map(str, (told["why"], *told["reasons"]))):
             print(line)
     right = True

@@ -1,1 +1,1 @@
-"""Commands that measure: bench, tune, experiment, record, replay, regret, calibrate, report."""
+"""Commands that measure: bench, tune, experiment, record, replay, regret, ablate, calibrate."""

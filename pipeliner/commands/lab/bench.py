@@ -33,6 +33,9 @@ SUITES: Final = (
     "decode",
     "rows",
     "scaled",
+    "grouped",
+    "packed",
+    "back_to_back",
     *OF_KINDS,
     RANDOM,
 )
@@ -50,13 +53,24 @@ CONV: Final = "conv"
 DECODE: Final = "decode"
 """The suite of attention of few queries."""
 
-_BOTH: Final = (specs.GEMM, specs.GATED, specs.ATTENTION, specs.ROWS, specs.SCALED)
+_BOTH: Final = (
+    specs.GEMM,
+    specs.GATED,
+    specs.ATTENTION,
+    specs.ROWS,
+    specs.SCALED,
+    specs.GROUPED,
+    specs.PACKED,
+    specs.BACK_TO_BACK,
+)
 """Suites whose names are those of workloads, too."""
 
 _ONE: Final = (
     *specs.KINDS[specs.GEMM].options,
     *specs.KINDS[specs.GATED].options,
     *specs.KINDS[specs.ATTENTION].options,
+    *specs.KINDS[specs.BACK_TO_BACK].options,
+    *specs.KINDS[specs.GROUPED].options,
     "layout",
     "out",
     "fuse",
@@ -73,10 +87,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(dtype="")
     parser.description = (
         f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', 'gated', 'attention', 'decode', 'rows', "
-        "'scaled', 'kinds' (every kind of convolution), 'few_rows' (products of 1 to 64 rows), "
-        "'batched', 'random SEED' (40 products that the seed draws) or 'default', the figures that "
-        "this library states; or one workload: conv2d, or gemm with a shape or layout. Contenders "
-        "are checked against float64 before and after, and timed interleaved in one process."
+        "'scaled', 'grouped', 'packed', 'back_to_back', 'kinds' (every kind of convolution), "
+        "'few_rows' (products of 1 to 64 rows), 'batched', 'random SEED' (40 products that the "
+        "seed draws) or 'default', the figures that this library states; or one workload: conv2d, "
+        "or gemm with a shape or layout. Contenders are checked against float64 before and after, "
+        "and timed interleaved in one process."
     )
     parser.add_argument("seed", nargs="?", type=int, help=f"of '{RANDOM}' (default: 0)")
     timed = parser.add_argument_group("what is timed")
@@ -162,6 +177,12 @@ def run(args: argparse.Namespace) -> int:
         report.claims = bench.row_claims(report)
     if args.workload == specs.SCALED:
         report.claims = bench.scaled_claims(report)
+    if args.workload == specs.GROUPED:
+        report.claims = bench.grouped_claims(report)
+    if args.workload == specs.PACKED:
+        report.claims = bench.packed_claims(report)
+    if args.workload == specs.BACK_TO_BACK:
+        report.claims = bench.back_to_back_claims(report)
     if args.workload in (*OF_KINDS, RANDOM) or "best" in args.peers:
         report.roofs = _roofs(problems, workload.target_of(args))
     _show(report, args, db)
@@ -241,6 +262,9 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
             specs.GATED: bench.gated_problems,
             specs.ROWS: bench.row_problems,
             specs.SCALED: bench.scaled_problems,
+            specs.GROUPED: bench.grouped_problems,
+            specs.PACKED: bench.packed_problems,
+            specs.BACK_TO_BACK: bench.back_to_back_problems,
         }
         if args.workload in of_suite:
             make, plain = of_suite[args.workload], bool(args.depth_one)
@@ -308,14 +332,19 @@ def _has_dtype(problem: Problem, asked: str) -> bool:
 
 def _title(args: argparse.Namespace) -> str:
     """What a table of all problems is called; empty where each has a table of its own."""
-    from ...bench import GATED_DTYPE, SCALED_DTYPE
+    from ...bench import GATED_DTYPE, GROUPED_DTYPE, PACKED_DTYPE, SCALED_DTYPE
     from ...schedules import Gemm
 
     if not _is_suite(args):
         return ""
     if args.workload == RANDOM:
         return f"{RANDOM} {args.seed or 0}"
-    of_suite = {specs.GATED: GATED_DTYPE, specs.SCALED: SCALED_DTYPE}
+    of_suite = {
+        specs.GATED: GATED_DTYPE,
+        specs.SCALED: SCALED_DTYPE,
+        specs.GROUPED: GROUPED_DTYPE,
+        specs.PACKED: PACKED_DTYPE,
+    }
     usual = of_suite.get(args.workload, "float16")
     return f"{args.workload}, {Gemm(1, 1, 1, dtype=args.dtype or usual).dtype}"
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ..shared import console
+from . import fresh
 
 if TYPE_CHECKING:
     from ...logs.published import Comparison
@@ -28,11 +29,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", default="h100", help="the GPU that was measured")
     parser.add_argument("--machine", metavar="FILE", help="predict by this machine file")
+    parser.add_argument(
+        "--fresh",
+        type=int,
+        metavar="SEED",
+        help="measure workloads that this seed draws, and judge by them (needs a GPU and PyTorch); "
+        "--log FILE.sqlite keeps them, and the same command goes on from there",
+    )
+    parser.add_argument("--shapes", type=int, default=16, help="with --fresh: workloads")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="with --fresh: stop after about so long"
+    )
+    parser.add_argument("--jobs", type=int, help="with --fresh: processes that compile")
     parser.add_argument("--json", action="store_true", help="everything, workload by workload")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge every rule by the log; 0."""
+    """Judge every rule by the log, or the model by fresh workloads; 0."""
+    if args.fresh is not None:
+        return fresh.run(args)
     with console.progress("predicting what was measured"):
         found = judged(args)
     if args.json:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import knobs
-from ...diagnostics import Reason
+from ...diagnostics import Reason, reason_as_json
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
 from ..shared.usage import EXIT_INTERRUPTED, check_least
@@ -111,6 +111,7 @@ def as_dict(found: Tuned) -> dict[str, Any]:
         "best_us": None if best is None else best.us,
         "predicted_us": None if best is None else best.predicted_us,
         "candidate": None if best is None else best.candidate,
+        "proof": None if found.proof is None else reason_as_json(found.proof),
         **_of_settings(found.subject),
     }
 
@@ -211,6 +212,8 @@ def _print(found: Tuned) -> None:
     print(f"{title}: {best.us:.1f} us,{rate} predicted {best.predicted_us}")
     print(f"  {f'tile {tile}' if flops else tile or 'as it is'}; asked: {asked}")
     print(f"  {found.done} trials, {found.failed} of them failed, {found.seconds:.0f} s")
+    if found.proof is not None:
+        print(f"  {found.proof}")
     print(f"  to build it: {_how_to_build(found)}")
     print_left_out(found.subject)
 

@@ -7,7 +7,7 @@ option that a workload does not have is an error, not a silence.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,9 @@ GATED: Final = "gated"
 ATTENTION: Final = "attention"
 SCALED: Final = "scaled"
 ROWS: Final = "rows"
+BACK_TO_BACK: Final = "back_to_back"
+GROUPED: Final = "grouped"
+PACKED: Final = "packed"
 
 ACTIVATIONS: Final = ("relu", "gelu", "silu")
 STEPS: Final = ("bias", "residual", "scale", *ACTIVATIONS)
@@ -54,7 +57,19 @@ _ATTENTION_SMALL: Final[Mapping[str, int]] = {
 
 _RARE: Final = (
     *("d", "t", "r", "s", "batch", "weights", "activation", "dilation", "groups", "grad", "out"),
-    *("splits", "persistent", "heads", "kv_heads", "queries", "keys", "dim", "causal", "statistic"),
+    *(
+        "splits",
+        "persistent",
+        "heads",
+        "kv_heads",
+        "queries",
+        "keys",
+        "dim",
+        "causal",
+        "statistic",
+        "p",
+        "experts",
+    ),
 )
 """Options that ``--help-all`` shows and ``--help`` does not."""
 
@@ -76,13 +91,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the workload",
         "gemm: C[m, n] = sum over k of A[m, k] * B[k, n]. gated: C = silu(A * B1) * (A * B2). "
         "attention: O = softmax(Q * K / sqrt(dim)) * V. rows: C with a statistic of rows. "
+        "back_to_back: O = relu(A * B) * C. "
+        "grouped: rows of A in groups, each with a matrix B of its own. "
+        "packed: weights of 4 bits with a scale for each 128 of K. "
         "conv2d: n images of h x w x c, k filters of r x s; conv1d without h and r, conv3d with d "
         "and t.",
     )
     extents = {
         "m": "rows of C",
-        "n": "columns of C; images",
+        "n": "columns of C; images; columns between back to back products",
         "k": "what a GEMM sums over; output channels",
+        "p": "columns of the second of two products",
         "d": "depth of an image",
         "h": "height of an image",
         "w": "width of an image",
@@ -90,6 +109,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "t": "depth of a filter (default: 3)",
         "r": "height of a filter (default: 3)",
         "s": "width of a filter (default: 3)",
+        "experts": "groups of a grouped GEMM, each with a B (default: 8)",
         "heads": "heads of queries",
         "kv-heads": "heads of keys and values, where queries share them",
         "queries": "queries of each head",
@@ -109,7 +129,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     each = "a number, or one for each dimension: 2 or 1,2"
     shape.add_argument("--weights", help="type of a GEMM's B in memory: int8 beside fp16 or bf16")
-    shape.add_argument("--activation", choices=ACTIVATIONS, help="of a gated GEMM (default: silu)")
+    shape.add_argument(
+        "--activation",
+        choices=ACTIVATIONS,
+        help="of a gated GEMM (default: silu), or between two (default: relu)",
+    )
     shape.add_argument(
         "--statistic",
         choices=ROW_STATISTICS,
@@ -137,8 +161,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--tile",
         type=_tile,
-        help="tile of a CTA, MxNxK; of attention MxN, queries and keys; of rows, scaled MxN "
-        "(default: chosen)",
+        help="tile of a CTA, MxNxK; of attention MxN, queries and keys; of rows, scaled, "
+        "grouped, packed and back_to_back MxN (default: chosen)",
     )
     shape.add_argument(
         "--splits",
@@ -175,14 +199,27 @@ def refuse(args: argparse.Namespace) -> None:
             raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
 
 
+def _without(args: argparse.Namespace, *options: str) -> None:
+    """WorkloadError: an option is given that the workload has not."""
+    for name in options:
+        if getattr(args, name):
+            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
+
+
+def _extents(args: argparse.Namespace, names: Iterable[str], usual: int) -> list[int]:
+    """The extents that are asked for, each ``usual`` where it is not."""
+    asked = (getattr(args, name) for name in names)
+    return [usual if extent is None else int(extent) for extent in asked]
+
+
 def _gemm(args: argparse.Namespace, size: int | None) -> Spec:
     from ...schedules.workloads import Gemm
 
-    extent = SIZE if size is None else size
+    m, n, k = _extents(args, "mnk", SIZE if size is None else size)
     return Gemm(
-        m=extent if args.m is None else args.m,
-        n=extent if args.n is None else args.n,
-        k=extent if args.k is None else args.k,
+        m=m,
+        n=n,
+        k=k,
         batch=args.batch,
         dtype=args.dtype,
         layout=(args.layout or "NT").upper(),
@@ -204,13 +241,10 @@ def _gated(args: argparse.Namespace, size: int | None) -> Spec:
 def _attention(args: argparse.Namespace, size: int | None) -> Spec:
     from ...schedules.workloads import Attention
 
-    for name in ("layout", "out", "fuse"):
-        if getattr(args, name):
-            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
+    _without(args, "layout", "out", "fuse")
     usual = _ATTENTION if size is None else _ATTENTION_SMALL
     extents: dict[str, Any] = {
-        name: value if getattr(args, name) is None else getattr(args, name)
-        for name, value in usual.items()
+        name: _extents(args, [name], value)[0] for name, value in usual.items()
     }
     return Attention(**extents, kv_heads=args.kv_heads, causal=bool(args.causal), dtype=args.dtype)
 
@@ -218,11 +252,9 @@ def _attention(args: argparse.Namespace, size: int | None) -> Spec:
 def _rows(args: argparse.Namespace, size: int | None) -> Spec:
     from ...schedules.workloads import RowGemm
 
-    for name in ("layout", "fuse"):
-        if getattr(args, name):
-            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
+    _without(args, "layout", "fuse")
     extent = SIZE if size is None else size
-    m, n, k = (getattr(args, name) or extent for name in "mnk")
+    m, n, k = _extents(args, "mnk", extent)
     return RowGemm(m, n, k, args.statistic or ROW_STATISTICS[0], args.dtype, args.out)
 
 
@@ -230,13 +262,43 @@ def _scaled(args: argparse.Namespace, size: int | None) -> Spec:
     from ...schedules.workloads import SCALED_DTYPES, ScaledGemm
     from ...schedules.workloads.base.dtypes import resolve
 
+    _without(args, "layout", "fuse")
+    extent = SIZE if size is None else size
+    m, n, k = _extents(args, "mnk", extent)
+    usual = resolve(args.dtype, "", "").dtype == "float16"  # what --dtype is where none is given
+    return ScaledGemm(m, n, k, SCALED_DTYPES[0] if usual else args.dtype, args.out)
+
+
+def _back_to_back(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import BackToBackGemm
+
+    _without(args, "layout", "fuse")
+    extent, columns = (SIZE, COLUMNS) if size is None else (size, COLUMNS // 2)
+    m, n = _extents(args, "mn", extent)
+    k, p = _extents(args, "kp", columns)
+    activation = args.activation or "relu"
+    return BackToBackGemm(m, n, k, p, activation, args.dtype, args.out)
+
+
+def _grouped(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import GroupedGemm
+
+    _without(args, "layout", "fuse")
+    extent = SIZE if size is None else size
+    m, n, k = _extents(args, "mnk", extent)
+    (experts,) = _extents(args, ["experts"], EXPERTS)
+    return GroupedGemm(experts, m, n, k, args.dtype, args.out)
+
+
+def _packed(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import PackedGemm
+
     for name in ("layout", "fuse"):
         if getattr(args, name):
             raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
     extent = SIZE if size is None else size
     m, n, k = (getattr(args, name) or extent for name in "mnk")
-    usual = resolve(args.dtype, "", "").dtype == "float16"  # what --dtype is where none is given
-    return ScaledGemm(m, n, k, SCALED_DTYPES[0] if usual else args.dtype, args.out)
+    return PackedGemm(m, n, k, args.dtype, args.out)
 
 
 def _conv(rank: int) -> Callable[[argparse.Namespace, int | None], Spec]:
@@ -246,8 +308,7 @@ def _conv(rank: int) -> Callable[[argparse.Namespace, int | None], Spec]:
         usual = _CONV_SIZE if size is None else _CONV_SMALL
 
         def extent(name: str) -> int:
-            value = getattr(args, name)
-            return int(usual.get(name, _KERNEL) if value is None else value)
+            return _extents(args, [name], usual.get(name, _KERNEL))[0]
 
         kernel = [extent(name) for name in _POSITIONS[rank]]
         dilation = args.dilation or (1,)
@@ -282,6 +343,12 @@ def _same(kernel: list[int], dilation: tuple[int, ...]) -> tuple[int, ...]:
 SIZE: Final = 4096
 """Extent of a GEMM where the command line gives none."""
 
+COLUMNS: Final = 128
+"""Columns of A and of C of back to back products where it gives none."""
+
+EXPERTS: Final = 8
+"""Of a grouped GEMM where the command line gives none."""
+
 _WINDOW: Final = ("stride", "pad", "dilation", "groups", "grad")
 
 KINDS: Final[Mapping[str, WorkloadKind]] = {
@@ -290,6 +357,9 @@ KINDS: Final[Mapping[str, WorkloadKind]] = {
     ATTENTION: WorkloadKind((*_ATTENTION, "kv_heads", "causal"), _attention),
     ROWS: WorkloadKind(("m", "n", "k", "statistic"), _rows),
     SCALED: WorkloadKind(("m", "n", "k"), _scaled),
+    GROUPED: WorkloadKind(("experts", "m", "n", "k"), _grouped),
+    PACKED: WorkloadKind(("m", "n", "k"), _packed),
+    BACK_TO_BACK: WorkloadKind(("m", "n", "k", "p", "activation"), _back_to_back),
     **{
         f"conv{rank}d": WorkloadKind(
             ("n", "c", "k", *_IMAGE[rank], *_POSITIONS[rank], *_WINDOW), _conv(rank)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...diagnostics import Why
     from ...machine import Machine
     from ...plan.request import Request
-    from ...schedules.tiles import DepthwiseTile, GemmTile, LoopTile
+    from ...schedules.tiles import DepthwiseTile, GemmTile, GroupTile, LoopTile
     from ...schedules.workloads import Gemm, Spec
 
 DEFAULT_TARGET: Final = "h100"
@@ -210,13 +210,13 @@ def tile_of(
     tile: tuple[int, ...] | None,
     splits: int | None,
     ctas: int | None,
-) -> GemmTile | DepthwiseTile | LoopTile:
+) -> GemmTile | DepthwiseTile | GroupTile | LoopTile:
     """The tile of one of our workloads; what is None is chosen for the machine.
 
     ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
     """
     from ...machine import machine_for
-    from ...schedules import AttentionTile, GemmTile, RowGemm, RowTile, default_tile
+    from ...schedules import AttentionTile, GemmTile, GroupedGemm, RowGemm, RowTile, default_tile
 
     if tile is None:
         machine = machine_for(target)
@@ -225,7 +225,7 @@ def tile_of(
         made = _given_tile(spec, machine_for(target), tile, splits)
     if ctas is None:
         return made
-    if isinstance(made, RowTile) and isinstance(spec, RowGemm):
+    if isinstance(made, RowTile) and isinstance(spec, (RowGemm, GroupedGemm)):
         return replace(made, persistent=ctas or None)
     if not isinstance(made, (GemmTile, AttentionTile)):
         raise WorkloadError("option.persistent", workload=spec.name, count=ctas)
@@ -238,7 +238,7 @@ def _given_tile(
     """The tile of these sizes; WorkloadError: it is none of the workload, or too large."""
     from ...schedules import Attention, AttentionTile, ConvTile, Gemm, GemmTile, RowTile
     from ...schedules.loops.attention_cut import is_grouped
-    from ...schedules.workloads import LOOPS
+    from ...schedules.workloads import LOOPS, PackedGemm
 
     sizes = "MN" if isinstance(spec, LOOPS) else "MNK"
     if len(tile) != len(sizes):
@@ -246,6 +246,9 @@ def _given_tile(
     if isinstance(spec, Attention):
         m, n = tile
         return AttentionTile(m, n, splits or 1, grouped=is_grouped(spec, m))
+    if isinstance(spec, PackedGemm):
+        m, n = tile
+        return RowTile(m, n, splits=splits or 1)
     if isinstance(spec, LOOPS):
         if splits not in (None, 1):
             raise WorkloadError("split.no_matmul", workload=spec.name)

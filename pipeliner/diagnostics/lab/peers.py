@@ -40,6 +40,11 @@ SENTENCES: Final = {
         "cannot run {workload} in cuBLAS through torch: torch has no such product with out="
     ),
     "peer.torch": "cannot run {workload} by torch.compile: expected a gated GEMM",
+    "peer.torch_grouped": "cannot run {workload} by torch._grouped_mm: expected a grouped GEMM",
+    "peer.torch_packed": (
+        "cannot run {workload} by {peer}: expected weights of 4 bits, beside bfloat16 for "
+        "torch's own kernel"
+    ),
     "peer.cublaslt": (
         "cannot run {workload} in cuBLASLt through torch: expected e4m3, layout NT, no batch, no "
         "epilogue"
@@ -47,6 +52,7 @@ SENTENCES: Final = {
     "peer.cublaslt_missing": "cannot run cuBLASLt: torch has not loaded {library}",
     "peer.cublaslt_status": "cannot run cuBLASLt: {call} returns status {status}",
     "peer.no_algorithm": "cannot run the vendor's library: none of {tried} ways runs: {why}",
+    "peer.wrong": "{wrong:count result} of NaN, or that others do not have",
     "peer.product": (
         "cannot run {workload} in cuBLASLt: expected a plain product of types that it has"
     ),

@@ -21,8 +21,17 @@ SENTENCES: Final = {
     ),
     "attention.first": "expected a first head of 0 to {most} of BSHD tensors, not {value}",
     "attention.scale": "expected scores to be multiplied by a positive number, not {value}",
+    "back_to_back.columns": (
+        "expected back to back GEMMs with {name} a multiple of {each}, not {value}"
+    ),
+    "back_to_back.dtype": "expected back to back GEMMs on one of {choices}, not {value!r}",
     "rows.dtype": "expected a GEMM with statistics of rows on one of {choices}, not {value!r}",
     "rows.statistic": "expected one of {choices} as the statistic of rows, not {value!r}",
+    "grouped.dtype": "expected a grouped GEMM on one of {choices}, not {value!r}",
+    "grouped.experts": "expected at most {most} experts, not {experts}",
+    "packed.dtype": "expected packed weights beside one of {choices}, not {value!r}",
+    "packed.run": "expected a K of whole runs of {run} weights, which four words have, not {k}",
+    "packed.splits": "expected splits that divide {groups} groups of K, not {splits}",
     "scaled.dtype": "expected a block-scaled GEMM on one of {choices}, not {value!r}",
     "gated.plain": "{workload}: a gated GEMM has no epilogue and no weights of another type",
     "gemm.weights": (
@@ -46,7 +55,21 @@ SENTENCES: Final = {
         "channels innermost, one group, more than one position and no dilation"
     ),
     "conv.fold_gradient": (
-        "cannot fold the kernel of '{workload}': it is read in reverse order, channels are not"
+        "cannot compute '{workload}' by phases of its stride: that takes channels innermost, sizes "
+        "that a stride above 1 divides, and no common factor of stride and dilation"
+    ),
+    "conv.stride_phases": (
+        "{phases} phases of the stride, each over kernel positions of its own: {taken} in all "
+        "instead of {of}"
+    ),
+    "conv.flipped": "without a stride the gradient is a convolution with the kernel flipped",
+    "conv.weights_by_thread": (
+        "a thread sums {positions:count position} of the kernel over {rows:count row} of outputs, "
+        "and a second kernel adds the {parts} partial sums of each weight in a fixed order"
+    ),
+    "conv.own_phase": (
+        "each pixel is summed over the kernel positions of its own phase of the stride "
+        "{stride:by}: a region starts at a multiple of it"
     ),
     "conv.phases": (
         "cannot count the outputs of '{workload}' in {phases} phases: expected a divisor of its "

@@ -38,6 +38,10 @@ SENTENCES: Final = {
         "no loop of '{function}' is bound to blockIdx or threadIdx: bind its loops "
         "(Schedule.bind), or schedule a workload by pipeliner.schedules"
     ),
+    "host.access": (
+        "'{block}' of '{function}' would run on the CPU, which cannot reach '{buffer}' in the "
+        "GPU's memory: bind one of its loops to blockIdx"
+    ),
     # What nothing moves across
     "fence.leaves": "leaves by '{by}'",
     "fence.takes": "takes what '{by}' found",

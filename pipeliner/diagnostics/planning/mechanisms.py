@@ -70,6 +70,7 @@ SENTENCES: Final = {
         "a base and a constant"
     ),
     "layout.neighbours": "lanes read neighbouring words",
+    "layout.boxes": "TMA fills it in swizzled boxes",
     "layout.descriptor": "wgmma reads it by descriptor, 8 rows without bank conflicts",
     "layout.short": "a row of {nbytes} bytes is too short to swizzle",
     # Boxes of the tensor memory accelerator

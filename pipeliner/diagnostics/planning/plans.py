@@ -52,6 +52,9 @@ SENTENCES: Final = {
     "recorded.tuned": (
         "tuned: {us:.1f} us measured, the fastest of {tried:count candidate} in {file}"
     ),
+    "recorded.with_proof": "{why}; {proof}",
+    "recorded.proved": "proved when it was tuned: {said:list}",
+    "recorded.not_proved": "not proved when it was tuned: {said:list}",
     "recorded.setting": "knobs {setting}; {why}",
     "recorded.no_record": (
         "not tuned: {file} has no record of it on {machine} with {versions}; the model's choice"

@@ -106,6 +106,10 @@ SENTENCES: Final = {
         "'{buffer}' keeps {versions:count version}: one more does not fit in {nbytes} bytes of "
         "shared memory"
     ),
+    "schedule.too_many_versions": (
+        "all but copies in program order: versions of {buffers:quoted} would need {needed} of the "
+        "{room} registers that a thread has beside its accumulators"
+    ),
     "schedule.registers": (
         "at most {versions} of each of {buffers:quoted} in registers: more would make the "
         "interval {wide} instead of {interval} cycles, and unroll the loop"

@@ -23,6 +23,22 @@ SENTENCES: Final = {
         "channels innermost and a multiple of that, one output of each, floats, no epilogue, and "
         "weights that {most} bytes of shared memory hold"
     ),
+    "tile.weights": (
+        "cannot sum the weights of '{workload}' by thread: expected the gradient of the weights of "
+        "a depthwise convolution of two dimensions, channels innermost, one output of each, "
+        "floats, regions of at least a row, at most {most} sums of a thread, and {most_bytes} "
+        "bytes of shared memory for those of a CTA"
+    ),
+    "tile.groups": (
+        "cannot cut '{workload}' into rows of groups: expected two dimensions, channels innermost, "
+        "as many outputs as inputs, 16-bit floats, no epilogue, groups that {block} channels are a "
+        "multiple or a part of, a tile of whole groups, and at most {most} registers of weights "
+        "and sums"
+    ),
+    "groups.faster": (
+        "an input row is copied once for all groups and positions of {channels} channels: "
+        "predicted {us:.1f} us instead of {whole_us:.1f} us with the best tile of a matmul, {whole}"
+    ),
     "tile.depthwise": "cannot schedule '{workload}' channel by channel: expected a convolution",
     "tile.batch": "cannot give each output of '{workload}' a thread: it is a batch",
     "tile.batch_axes": ("cannot launch {count} independent matmuls: gridDim.z is at most {most}"),
@@ -35,6 +51,9 @@ SENTENCES: Final = {
         "of such tiles this one computes and copies least"
     ),
     "split.gated": "a gated GEMM cannot be split along K: {workload}",
+    "split.uneven": (
+        "cannot split the reduction of '{workload}': its phases have different numbers of steps"
+    ),
     "split.few_tiles": (
         "cannot split the reduction of '{workload}' into {splits}: it has {tiles:count tile} of "
         "{size}"
@@ -53,6 +72,10 @@ SENTENCES: Final = {
     "split.keys": (
         "without splits {ctas:count CTA} keep {busy:.0%} of {sms} SMs busy; with {splits} of the "
         "keys predicted {us:.1f} us instead of {whole_us:.1f} us with the best whole tile, {whole}"
+    ),
+    "tile.short_steps": (
+        "steps of {keys} keys, whose slots ask enough of memory, start earlier and leave less at "
+        "the end than those of {other} keys, predicted {us:.1f} us"
     ),
     "split.combined": "combines what {splits} splits of the keys have of each query",
     "split.persistent": (

@@ -24,9 +24,16 @@ SENTENCES: Final = {
     "proof.unproved": "{kernel}: not proved: {why}",
     "proof.order_matters": "one order of threads decides no other: {why}",
     "proof.seconds": "not all states were reached in {seconds:.0f} s",
+    "proof.beside_nvcc": (
+        "not proved in the {seconds:.1f} s that nvcc took: verify --prove takes as long as it needs"
+    ),
     "proof.generations": (
         "a thread arrives at {names:list} without knowing that the phase before has completed: "
         "another order may count it in another phase"
+    ),
+    "proof.uneven_grid_barrier": (
+        "the number of a CTA decides '{condition}', and with it which CTAs come to a barrier of "
+        "the grid: some may wait for ever"
     ),
     "proof.extents": "no values were given for {names:list}",
     "proof.not_determined": "one way on leads from one state to two: the state lacks something",
@@ -60,6 +67,11 @@ SENTENCES: Final = {
     # What is assumed
     "proof.of_global": "races in global memory and its bounds are judged by verify, not here",
     "proof.of_model": "the machine is as the emulator has it",
+    "proof.at_gpu_scope": (
+        "{kernel}: CTAs synchronise at the scope of the GPU ({calls:list}): nothing that is loaded "
+        "there may decide, and each cluster runs alone; what it orders in global memory is judged "
+        "by verify"
+    ),
     "proof.of_ctas": (
         "the number of a CTA decides more than trip counts: the first cluster and the last ran"
     ),

@@ -140,7 +140,10 @@ class Clocks:
     def acquire(self, tids: Array, clock: Array) -> None:
         """Order the past of ``clock`` before the present of ``tids``."""
         rows = _rows(tids)
-        self._state[rows] = np.maximum(self._state[rows], self.whole(clock))
+        known = self._state[rows]
+        np.maximum(known, self.whole(clock), out=known)
+        if not isinstance(rows, slice):
+            self._state[rows] = known
         self._keep_own_past(tids)
         self.floor[rows] = self.knows[rows, : self.threads].min(axis=1)
         self.lowest = int(self.floor.min())

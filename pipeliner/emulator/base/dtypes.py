@@ -38,6 +38,7 @@ PTX_TYPES: Final = {
     "uint8": "uint8",
     "s32": "int32",
     "int32": "int32",
+    "u32": "uint32",
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
 }

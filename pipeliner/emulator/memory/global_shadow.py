@@ -29,11 +29,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...diagnostics import Reason, Why
 from ..base.report import HazardKind
 from ..base.sparse import sparse
 from .agents import WIDE, Agents, GlobalAccess
 from .aside import Aside
+from .global_hazards import GlobalHazards
 from .grid import Grid
 
 Array = np.ndarray[Any, Any]
@@ -55,9 +55,6 @@ _MORE: Final = 32
 _LARGE: Final = 1 << 28
 """Bytes of shadow state from which on it takes memory only where it is touched."""
 
-_IN_FLIGHT: Final = ("read-before-arrival", "write-in-flight")
-"""Kinds of hazards between a thread and an engine."""
-
 
 class GlobalShadow:
     """Shadow state of one memory in one launch; ``whole``: with reads and atomic updates."""
@@ -66,6 +63,7 @@ class GlobalShadow:
         self.granule = granule
         self._grid = grid
         self._agents = Agents(grid)
+        self._hazards = GlobalHazards(granule, grid, self._agents)
         count = -(-nbytes // granule)
         self._writer = _zeros(count, np.int32)
         self._wrote = _zeros(count, np.int32)
@@ -156,7 +154,7 @@ class GlobalShadow:
             mine, code = int(who.reshape(-1)[row]), int(codes.reshape(-1)[row])
             others = self._agents.singles(code)[1]
             rival = int(others[others != mine][0])
-            self._complain(
+            self._hazards.complain(
                 access,
                 "race",
                 mine,
@@ -193,7 +191,7 @@ class GlobalShadow:
             if self._whole and same.any():
                 self._against_ended(access, who, at, same)
         if bad.any():
-            self._report(access, early, who, at, bad, codes, events)
+            self._hazards.report(access, early, who, at, bad, codes, events)
         if reading:
             return
         stays = same | self._outlives(access, who, codes, events, reach) & ~bad
@@ -230,7 +228,7 @@ class GlobalShadow:
             same &= (flags & _PENDING) == 0
             bad, stays = bad & ~same, stays | same
         if bad.any():
-            self._report(access, "write-while-read", who, at, bad, codes, events)
+            self._hazards.report(access, "write-while-read", who, at, bad, codes, events)
         return np.asarray(stays & ~bad)
 
     def _end_reads(self, at: Array, stays: Array, equal: Equal) -> None:
@@ -254,7 +252,7 @@ class GlobalShadow:
         codes, events = self._ended[at], self._ended_at[at]
         bad = same & self._agents.unordered(access, who, codes, events)
         if bad.any():
-            self._report(access, "write-while-read", who, at, bad, codes, events)
+            self._hazards.report(access, "write-while-read", who, at, bad, codes, events)
 
     def _keep_readers(
         self, access: GlobalAccess, who: Array, at: Array, codes: Array, events: Array
@@ -332,7 +330,7 @@ class GlobalShadow:
                 )
             if bad.any():
                 hit = at[rows]
-                self._report(
+                self._hazards.report(
                     access,
                     kind if found.writes[np.argmax(bad)] else "write-while-read",
                     who[rows],
@@ -356,57 +354,7 @@ class GlobalShadow:
         bad = self._agents.unfenced(access, codes, events)
         if bad.any():
             who = np.full(at.shape, int(access.tids[0]))
-            self._report(access, "missing-proxy-fence", who, at, bad, codes, events)
-
-    def _report(
-        self,
-        access: GlobalAccess,
-        kind: HazardKind,
-        who: Array,
-        at: Array,
-        bad: Array,
-        codes: Array,
-        events: Array,
-    ) -> None:
-        """Report the first bad row, against the access ``codes`` at ``events``."""
-        row = int(np.argmax(bad.reshape(-1)))
-        code, event, mine = (int(each.reshape(-1)[row]) for each in (codes, events, who))
-        index, agent = self._agents.rival(access, mine, code, event)
-        self._complain(access, kind, mine, int(at.reshape(-1)[row]), index, agent, event)
-
-    def _complain(
-        self,
-        access: GlobalAccess,
-        kind: HazardKind,
-        mine: int,
-        granule: int,
-        index: int,
-        agent: int,
-        event: int,
-    ) -> None:
-        """Report a hazard of thread ``mine`` against an agent of cluster ``index``."""
-        cluster, cta = access.cluster, access.group.cta
-        rank, rival = divmod(agent, cluster.threads)
-        blocks = self._grid.blocks[index]
-        threads = [cta.local(mine)]
-        detail: Why = ""
-        if rank < len(blocks):
-            threads.append(rival)
-            if blocks[rank] != cta.block:
-                detail = Reason("hazard.unordered_cta", block=blocks[rank])
-            kind = "race" if kind in _IN_FLIGHT else kind
-        elif index != cluster.index:
-            detail = Reason("hazard.unordered_copy", block=blocks[0])
-        kind = "race" if index != cluster.index else kind
-        cta.add_hazard(
-            kind,
-            access.group.event,
-            buffer=access.name,
-            offset=granule * self.granule - access.start,
-            threads=tuple(threads),
-            detail=detail,
-            against=self._grid.sites.get((index, event), ()),
-        )
+            self._hazards.report(access, "missing-proxy-fence", who, at, bad, codes, events)
 
 
 def _by_row(rows: Any, shape: tuple[int, ...]) -> Array:

@@ -36,7 +36,18 @@ _COPIES: Final = (
 _PRODUCTS: Final = ("mma", "mma_f16acc", "mma_int")
 """Forms of mma.sync."""
 
-_IN_REGISTERS: Final = (*_PRODUCTS, "cvt_tf32_f32", "cvt_f16x2_f32", "cvt_bf16x2_f32", "prmt")
+_PAIRS: Final = ("add_half", "sub_half", "mul_half", "fma_half")
+"""Arithmetic on two 16-bit floats in a word."""
+
+_IN_REGISTERS: Final = (
+    *_PRODUCTS,
+    *_PAIRS,
+    "cvt_tf32_f32",
+    "cvt_f16x2_f32",
+    "cvt_bf16x2_f32",
+    "prmt",
+    "lop3",
+)
 """Instructions on registers alone."""
 
 _COPY_BYTES: Final = {"ca": (4, 8, 16), "cg": (16,)}
@@ -306,6 +317,15 @@ def _permute(c: Expressions, ins: PtxInstruction) -> None:
     c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
+def _logic(c: Expressions, ins: PtxInstruction) -> None:
+    words = []
+    for name in ("a", "b", "c"):
+        value = c.cast(c.expr(ins.one(name)), "uint32")
+        words.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('uint32')})")
+    text = f"warp.logic_of_three({int(ins.one('immLut').value)}, {', '.join(words)})"
+    c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
 def _cvt_pair(c: Expressions, ins: PtxInstruction) -> None:
     kind = {"cvt_f16x2_f32": "float16", "cvt_bf16x2_f32": "bfloat16"}[ins.name]
     ins.expect(rnd=("rn",), satfinite=("",), relu=("",))
@@ -314,6 +334,22 @@ def _cvt_pair(c: Expressions, ins: PtxInstruction) -> None:
         value = c.expr(ins.one(name))
         texts.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})")
     text = f"warp.narrowed_pair({', '.join(texts)}, {c.dtype(kind)})"
+    c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
+def _pair(c: Expressions, ins: PtxInstruction) -> None:
+    flags = ("rnd", "ftz", "sat", "oob", "relu")
+    ins.expect(
+        **{name: ("rn",) if name == "rnd" else ("",) for name in flags if name in ins.modifiers},
+        type=("f16x2", "bf16x2"),
+    )
+    kind = {"f16x2": "float16", "bf16x2": "bfloat16"}[ins.modifiers["type"]]
+    words = []
+    for name in ("a", "b", "c")[: len(ins.operands) - 1]:
+        value = c.cast(c.expr(ins.one(name)), "uint32")
+        words.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('uint32')})")
+    name = ins.name.removesuffix("_half")
+    text = f"warp.computed_pair({name!r}, {c.dtype(kind)}, {', '.join(words)})"
     c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
@@ -330,6 +366,8 @@ _HANDLERS: Final[dict[str, Callable[[Any, PtxInstruction], None]]] = {
     "cvt_f16x2_f32": _cvt_pair,
     "cvt_bf16x2_f32": _cvt_pair,
     "prmt": _permute,
+    "lop3": _logic,
+    **dict.fromkeys(_PAIRS, _pair),
     **ptx_hopper.HANDLERS,
     **ptx_bulk.HANDLERS,
     **ptx_memory.HANDLERS,

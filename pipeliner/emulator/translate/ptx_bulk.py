@@ -17,7 +17,7 @@ from .ptx_hopper import address
 _BULK_GRANULE: Final = 16
 """Bytes to which bulk copies are aligned."""
 
-_ADD_TYPES: Final = {**PTX_TYPES, "u32": "uint32", "s64": "int64", "u64": "uint64"}
+_ADD_TYPES: Final = {**PTX_TYPES, "s64": "int64", "u64": "uint64"}
 """Dtype of each type that a bulk reduction adds."""
 
 

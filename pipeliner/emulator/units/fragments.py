@@ -7,6 +7,7 @@ consecutive elements of a row of A, of a column of B, two consecutive columns of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -35,6 +36,16 @@ _K_BYTES: Final = (16, 32)
 _TRUNCATED: Final = "tf32"
 _HALF_BYTES: Final = 2
 """Only as tf32 do tensor cores multiply what is wider than a half."""
+
+_HALF_BITS: Final = 8 * _HALF_BYTES
+
+_ARITHMETIC: Final[dict[str, Callable[..., Array]]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "fma": lambda a, b, c: a * b + c,
+}
+"""Of 16-bit floats in float64, which holds their products."""
 
 
 @dataclass(frozen=True)
@@ -219,3 +230,37 @@ def mma_store_positions() -> tuple[Array, Array]:
     row = 8 * (local % 4 // 2)[None, :] + _GROUP[:, None]
     col = 8 * (local // 4)[None, :] + (2 * _T)[:, None] + (local % 2)[None, :]
     return row, col
+
+
+def logic_of_three(table: int, a: Array, b: Array, c: Array) -> Array:
+    """``lop3.b32``: of each three bits, that of ``a`` first, the one that ``table`` has there."""
+    found = np.zeros_like(a)
+    for at in range(8):
+        if table >> at & 1:
+            found |= (a if at & 4 else ~a) & (b if at & 2 else ~b) & (c if at & 1 else ~c)
+    return found
+
+
+def computed_pair(name: str, dtype: np.dtype[Any], *words: Array) -> Array:
+    """``add``, ``sub``, ``mul`` or ``fma`` ``.rn.f16x2`` and kin: on both halves of words.
+
+    Each result is rounded once, to nearest even.
+    """
+    halves = []
+    for shift in (0, _HALF_BITS):
+        own = [(word >> np.uint32(shift)).astype(np.uint16).view(dtype) for word in words]
+        first, second, *rest = (half.astype(np.float64) for half in own)
+        with np.errstate(all="ignore"):
+            halves.append(_ARITHMETIC[name](first, second, *rest))
+    low, high = (_rounded_to_odd(half) for half in halves)
+    return narrowed_pair(low, high, dtype)
+
+
+def _rounded_to_odd(value: Array) -> Array:
+    """``value`` in float32, the last bit set if bits were lost: rounding it again is then right."""
+    with np.errstate(all="ignore"):
+        near = value.astype(np.float32)
+        short = np.where(abs(near) > abs(value), np.nextafter(near, np.float32(0)), near)
+    lost = (short != value) & np.isfinite(short)
+    odd: Array = (short.view(np.uint32) | lost.astype(np.uint32)).view(np.float32)
+    return odd

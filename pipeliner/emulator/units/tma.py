@@ -7,7 +7,6 @@ the rank of their CTA above ``RANK_SHIFT``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,9 +15,7 @@ import numpy as np
 from ...diagnostics import Reason
 from ...errors import EmulatorError
 from ..memory import tensor_map
-from ..memory.agents import WIDE, GlobalAccess
-from ..memory.global_memory import Region
-from ..memory.global_shadow import GlobalShadow
+from ..memory.engine_access import reading, writing
 from ..memory.im2col_map import GlobalMap, Im2colMap, pixel_index
 from ..memory.spaces import GlobalView
 from ..memory.tensor_map import SHARED_ALIGNMENT, TensorMap
@@ -119,7 +116,7 @@ def tensor_load(
         data, note = spread, None
         if group.cta.cluster.moves_data:
             values, read = _box(tmap, at, None if offsets is None else by)
-            note = _reading(group, tid, tmap.region, read * values.itemsize, values.itemsize)
+            note = reading(group, tid, tmap.region, read * values.itemsize, values.itemsize)
             data = values.view(np.uint8)
         group.count("bulk_copies")
         _load(
@@ -183,7 +180,7 @@ def tensor_store(
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
         size = tmap.map.itemsize
-        note = _writing(group, tid, tmap.region, index[inside] * size, size, add=add)
+        note = writing(group, tid, tmap.region, index[inside] * size, size, add=add)
         _store(
             group,
             tid,
@@ -195,43 +192,6 @@ def tensor_store(
             size,
             note,
         )
-
-
-def _access(
-    group: IssuingGroup, tid: int, region: Region, first: Array, size: int
-) -> tuple[GlobalShadow, GlobalAccess] | None:
-    """Return an access of ``tid`` to ``size`` bytes from each byte ``first``, where judged."""
-    shadow = region.memory.shadow
-    if shadow is None or not len(first):
-        return None
-    granules = shadow.granules(region.start + first, size).reshape(-1)
-    # Neighbours share a granule: once is enough.
-    granules = granules[np.flatnonzero(np.diff(granules, prepend=-1))]
-    return shadow, GlobalAccess(
-        group, region.name, region.start, np.array([tid]), granules, agent=0
-    )
-
-
-def _reading(
-    group: IssuingGroup, tid: int, region: Region, first: Array, size: int
-) -> Callable[[int], None] | None:
-    """Return what notes an engine's read of global memory; None where nothing is judged."""
-    judged = _access(group, tid, region, first, size)
-    if judged is None:
-        return None
-    shadow, access = judged
-    return lambda engine: shadow.read(replace(access, agent=engine))
-
-
-def _writing(
-    group: IssuingGroup, tid: int, region: Region, first: Array, size: int, *, add: bool
-) -> Callable[[int], None] | None:
-    """Return what notes that an engine writes global memory, or adds to it."""
-    judged = _access(group, tid, region, first, size)
-    if judged is None:
-        return None
-    shadow, access = judged
-    return lambda engine: shadow.write(replace(access, agent=engine, reach=WIDE if add else -1))
 
 
 def _nowhere(values: Array) -> None:
@@ -296,7 +256,7 @@ def bulk_load(
         group, [dst, start, size, bar, *multicast], mask
     ):
         data = _global_bytes(group, tid, src, begin, count)
-        note = _reading(group, tid, src.region, begin + np.arange(len(data)), 1)
+        note = reading(group, tid, src.region, begin + np.arange(len(data)), 1)
         group.count("bulk_copies")
         _load(
             group,
@@ -378,7 +338,7 @@ def bulk_store(
         part = _global_bytes(group, tid, dst, to, count)
         elements = part if add is None else part.view(add)
         adds = add is not None
-        note = _writing(group, tid, dst.region, to + np.arange(len(part)), 1, add=adds)
+        note = writing(group, tid, dst.region, to + np.arange(len(part)), 1, add=adds)
         _store(
             group,
             tid,

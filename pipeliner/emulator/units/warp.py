@@ -22,7 +22,9 @@ from .fragments import (
     MOST_MATRICES,
     WARP,
     Mma,
+    computed_pair,
     ldmatrix_words,
+    logic_of_three,
     mma_store_positions,
     multiply,
     narrowed_pair,
@@ -31,7 +33,7 @@ from .fragments import (
 )
 from .issuing import IssuingGroup
 
-__all__ = ["narrowed_pair", "nearest_tf32", "permuted_bytes"]
+__all__ = ["computed_pair", "logic_of_three", "narrowed_pair", "nearest_tf32", "permuted_bytes"]
 """Called by the generated code, as warp.nearest_tf32 and so on."""
 
 Array = np.ndarray[Any, Any]

@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 from tvm import te
 
-from ...errors import WorkloadError
-from .base.dtypes import Types, check_extent, exact, random_array, resolve
+from ....errors import WorkloadError
+from ..base.dtypes import check_extent, exact, random_array, resolve
+from ..base.typed import Typed
 
 SCALE_BLOCK: Final = 128
 """Elements of K, and rows of B, that have a scale in common."""
@@ -24,7 +25,7 @@ _SCALE: Final = "float32"
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledGemm:
+class ScaledGemm(Typed):
     """``C[i, j] = sum over b of SA[b, i] * SB[j / 128, b] * sum over k of b of A[i, k] * B[j, k]``.
 
     A scale for each row of A and 128 of K, and one for each 128 rows of B and 128 of K, as
@@ -61,21 +62,6 @@ class ScaledGemm:
         return SCALE_BLOCK
 
     @property
-    def types(self) -> Types:
-        """Everything about its types."""
-        return resolve(self.dtype, "", self.out)
-
-    @property
-    def storage(self) -> str:
-        """Type of A and B in memory."""
-        return self.types.storage
-
-    @property
-    def accumulator(self) -> str:
-        """Type of sums and scales."""
-        return self.types.accumulator
-
-    @property
     def name(self) -> str:
         """A C identifier that tells workloads apart: the kernel's name."""
         return f"scaled_gemm_{self.m}x{self.n}x{self.k}_{self.types.suffix}"
@@ -83,8 +69,7 @@ class ScaledGemm:
     @property
     def title(self) -> str:
         """In words: ``float8_e4m3fn block-scaled GEMM 4096 x 7168 x 16384``."""
-        out = "" if self.out == resolve(self.dtype, "", "").out else f" to {self.out}"
-        return f"{self.dtype} block-scaled GEMM {self.m} x {self.n} x {self.k}{out}"
+        return self.titled("block-scaled GEMM", self.m, self.n, self.k)
 
     def flops(self) -> int:
         """Multiplications and additions of the products, without those by scales."""

@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from tvm import te, tirx
 
-from ...errors import WorkloadError
-from .base.dtypes import Types, check_extent, exact, random_array, resolve
+from ....errors import WorkloadError
+from ..base.dtypes import check_extent, exact, random_array, resolve
+from ..base.typed import Typed
 
 Statistic: TypeAlias = Literal["rms", "sum", "lse"]
 
@@ -29,7 +30,7 @@ _WIDE: Final = "float32"
 
 
 @dataclass(frozen=True, slots=True)
-class RowGemm:
+class RowGemm(Typed):
     """``C = A B`` and a ``statistic`` of rows; A is [M, K], B [N, K], C [M, N].
 
     ``rms``: row i of C is divided by the root of the mean square of row i of A, as behind an RMS
@@ -59,24 +60,9 @@ class RowGemm:
         object.__setattr__(self, "out", types.out)
 
     @property
-    def types(self) -> Types:
-        """Everything about its types."""
-        return resolve(self.dtype, "", self.out)
-
-    @property
     def step(self) -> int:
         """Elements of K in a step of its schedule."""
         return STEP
-
-    @property
-    def storage(self) -> str:
-        """Type of A and B in memory."""
-        return self.types.storage
-
-    @property
-    def accumulator(self) -> str:
-        """Type of sums and statistics."""
-        return self.types.accumulator
 
     @property
     def name(self) -> str:
@@ -86,10 +72,7 @@ class RowGemm:
     @property
     def title(self) -> str:
         """In words: ``float16 GEMM 4096 x 4096 x 4096 with rms of rows``."""
-        out = "" if self.out == resolve(self.dtype, "", "").out else f" to {self.out}"
-        return (
-            f"{self.dtype} GEMM {self.m} x {self.n} x {self.k}{out} with {self.statistic} of rows"
-        )
+        return f"{self.titled('GEMM', self.m, self.n, self.k)} with {self.statistic} of rows"
 
     def flops(self) -> int:
         """Multiplications and additions of the product, without those of rows."""

@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 from tvm import te
 
-from ...errors import WorkloadError
-from .base.dtypes import Types, check_extent, random_array, resolve
+from ....errors import WorkloadError
+from ..base.dtypes import check_extent, random_array, resolve
+from ..base.typed import Typed
 
 ATTENTION_DTYPES: Final = ("float16", "bfloat16")
 """Types of what is read and written: weights are rounded to the type of what they multiply."""
@@ -27,7 +28,7 @@ _EXTENTS: Final = ("batch", "heads", "queries", "keys", "dim")
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Typed):
     """``O[q] = sum over k of softmax(Q[q] * K[k] / sqrt(dim)) * V[k]``, for each head of a batch.
 
     ``layout``: the axes of Q and O in memory, batch, heads, tokens and dim, as PyTorch's
@@ -95,24 +96,9 @@ class Attention:
         return _LEAST[self.dtype]
 
     @property
-    def types(self) -> Types:
-        """Everything about its types."""
-        return resolve(self.dtype, "", "")
-
-    @property
-    def storage(self) -> str:
-        """Type of every tensor in memory."""
-        return self.types.storage
-
-    @property
-    def accumulator(self) -> str:
-        """Type of scores and sums."""
-        return self.types.accumulator
-
-    @property
     def out(self) -> str:
         """Type of the output."""
-        return self.types.out
+        return resolve(self.dtype, "", "").out
 
     @property
     def name(self) -> str:
@@ -129,10 +115,10 @@ class Attention:
     def title(self) -> str:
         """In words: ``float16 attention 2 x 16 x 4096 x 4096 x 128, causal``."""
         heads = f"{self.heads}" if self.group == 1 else f"{self.heads}/{self.groups}"
-        extents = f"{self.batch} x {heads} x {self.queries} x {self.keys} x {self.dim}"
+        extents = self.batch, heads, self.queries, self.keys, self.dim
         words = ["causal"] * self.causal + self._lying()
         words += [] if self.scaled is None else [f"scaled by {self.scaled:g}"]
-        return ", ".join([f"{self.dtype} attention {extents}", *words])
+        return ", ".join([self.titled("attention", *extents), *words])
 
     def flops(self) -> int:
         """Multiplications and additions of both matmuls; half of them where it is causal.

@@ -1,5 +1,8 @@
 """The un-pipelined schedule of a depthwise convolution by regions: each input row is read once.
 
+Also that of the gradient of its input, whose inputs are the convolution's outputs: which of them an
+output reads, and by which position of the kernel, is asked of [reads.py](reads.py).
+
     for blockIdx.y in blocks of channels:
       for blockIdx.x, thread in regions x channels:
         weights: those of the block, widened, in shared memory
@@ -22,136 +25,49 @@ Not handled: epilogues, several outputs of a channel, integers, other ranks than
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import Var
 from tvm.script import tirx as T
 
-from ..errors import WorkloadError
-from ..values.elements import element
-from .tiles import DepthwiseTile
-from .workloads import Conv
-from .workloads.base.blocks import all_of, cast
-
-FEW_POSITIONS: Final = 9
-"""Of a kernel that memory bounds: many threads of few registers hide its latency."""
-
-SIDE: Final = (64, 32)
-"""Threads side by side in channels, at most: where positions are few, and where they are many.
-
-Measured on an H200, fp16: 3 x 3 over 112 x 112 took 49.2 us with 64, 61.9 with 32; 7 x 7 over
-56 x 56 119.8 us with 64, 104.1 with 32.
-"""
-
-SHARED_BYTES: Final = 48 * 1024
-"""Of a block's weights: what any GPU gives a CTA, several of which are on an SM."""
+from ...errors import WorkloadError
+from ...passes.ir.nodes import buffer
+from ...values.notes import NOTE, note_text
+from ..tiles import DepthwiseTile
+from ..workloads.base.blocks import all_of, cast
+from .cut import SHARED_BYTES, DepthwiseSpec, RegionCut, fits
+from .sums import Channelwise, channelwise
 
 
-def has_regions(conv: Conv) -> bool:
-    """Whether ``schedule_regions`` has this convolution."""
-    plain = conv.rank == 2 and conv.channels_last and not conv.epilogue
-    return plain and conv.groups == conv.c == conv.k and not element(conv.storage).integer
-
-
-def schedule_regions(conv: Conv, tile: DepthwiseTile) -> Any:
-    """``conv`` with ``tile.rows`` x ``tile.pixels`` outputs for each thread, as a TVM schedule.
+def schedule_regions(spec: DepthwiseSpec, tile: DepthwiseTile) -> Any:
+    """``spec`` with ``tile.rows`` x ``tile.pixels`` outputs for each thread, as a TVM schedule.
 
     WorkloadError: it is none of those that are cut so, or its weights do not fit.
     """
-    if not fits(conv, tile):
+    if not fits(spec, tile):
         raise WorkloadError(
-            "tile.regions", workload=conv.name, vector=tile.vector, most=SHARED_BYTES
+            "tile.regions", workload=spec.name, vector=tile.vector, most=SHARED_BYTES
         )
-    return s_tir.Schedule(_function(conv, tile, RegionCut.of(conv, tile)))
+    what = channelwise(spec)
+    return s_tir.Schedule(_named(_function(what, tile, RegionCut.of(spec, tile)), what.names))
 
 
-def fits(conv: Conv, tile: DepthwiseTile) -> bool:
-    """Whether the convolution is one that is cut so, and its weights fit."""
-    if not has_regions(conv) or conv.c % tile.vector:
-        return False
-    return RegionCut.of(conv, tile).shared_bytes <= SHARED_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class RegionCut:
-    """How regions and channels are given to threads.
-
-    ``down``, ``across``: regions of an image. ``lanes``: threads side by side, of a vector of
-    channels each, ``strips``: of a CTA, of a region each. ``blocks``: of channels.
-    ``shared_bytes``: of the weights of one.
-    """
-
-    regions: int
-    down: int
-    across: int
-    lanes: int
-    strips: int
-    blocks: int
-    shared_bytes: int
-
-    @property
-    def threads(self) -> int:
-        """Of a CTA."""
-        return self.lanes * self.strips
-
-    @property
-    def ctas(self) -> int:
-        """Of the grid."""
-        return self.blocks * -(-self.regions // self.strips)
-
-    @classmethod
-    def of(cls, conv: Conv, tile: DepthwiseTile) -> RegionCut:
-        """The convolution, cut so; blocks of channels are as even as they can be."""
-        high, wide = conv.out_size
-        down, across = -(-high // tile.rows), -(-wide // tile.pixels)
-        vectors = -(-conv.c // tile.vector)
-        each = tile.vector * math.prod(conv.kernel) * element(conv.accumulator).nbytes
-        side = SIDE[math.prod(conv.kernel) > FEW_POSITIONS]
-        blocks = -(-vectors // max(1, min(side, SHARED_BYTES // each)))
-        lanes = -(-vectors // blocks)
-        shared = lanes * each
-        strips = max(1, tile.threads // lanes)
-        return cls(conv.n * down * across, down, across, lanes, strips, blocks, shared)
-
-
-def regions_alike(small: Conv, conv: Conv, tile: DepthwiseTile, ctas: int) -> bool:
-    """Whether the kernel of ``small`` has every kind of CTA and edge that that of ``conv`` has.
-
-    At least ``ctas`` along either dimension of the grid, where there are as many.
-    """
-    few, many = RegionCut.of(small, tile), RegionCut.of(conv, tile)
-    if (few.lanes, few.strips) != (many.lanes, many.strips):
-        return False
-    for one, other in ((few.down, many.down), (few.across, many.across), (few.blocks, many.blocks)):
-        if one < min(ctas, other):
-            return False
-    edges = [
-        (
-            one.out_size[0] % tile.rows,
-            one.out_size[1] % tile.pixels,
-            one.c % (cut.lanes * tile.vector),
-            bool(cut.regions % cut.strips),
-        )
-        for one, cut in ((small, few), (conv, many))
-    ]
-    enough = few.regions >= min(ctas * few.strips, many.regions)
-    return edges[0] == edges[1] and enough
-
-
-def _function(conv: Conv, tile: DepthwiseTile, cut: RegionCut) -> Any:
+def _function(what: Channelwise, tile: DepthwiseTile, cut: RegionCut) -> Any:
     rows, pixels, vector = tile.rows, tile.pixels, tile.vector
-    (down, across), (high, wide) = conv.stride, conv.kernel
-    (step_down, step_across), ((above, _), (left, _)) = conv.dilation, conv.pad
+    conv, (vertical, horizontal) = what.conv, what.reads
+    (high, wide), (height, width) = conv.kernel, what.size
     lanes, threads, channels = cut.lanes, cut.threads, cut.lanes * vector
-    positions, (height, width) = high * wide, conv.size
-    reach = (rows - 1) * down + (high - 1) * step_down + 1
-    run = (pixels - 1) * across + (wide - 1) * step_across + 1
-    x_shape, w_shape, y_shape = conv.shapes()
+    positions, reach, run = high * wide, vertical.reach(rows), horizontal.reach(pixels)
+    x_shape, w_shape, y_shape = what.shapes
     kind, sums, out = conv.storage, conv.accumulator, conv.out
     weights, ragged_channels = channels * positions, conv.c % channels
-    ragged = conv.out_size[0] % rows, conv.out_size[1] % pixels, cut.regions % cut.strips
+    ragged = what.out_size[0] % rows, what.out_size[1] % pixels, cut.regions % cut.strips
+    attributes: dict[str, Any] = {"global_symbol": what.name, "tirx.noalias": True}
+    if what.why is not None:
+        attributes[NOTE] = note_text(what.why)
 
     def region(b: Any, tx: Any) -> Any:
         return b * cut.strips + tx // lanes
@@ -175,7 +91,7 @@ def _function(conv: Conv, tile: DepthwiseTile, cut: RegionCut) -> Any:
 
     def pixel(X: Any, g: Any, b: Any, tx: Any, h: Any, j: Any, v: Any) -> Any:
         """An input of the thread's row ``h``, zero outside, widened."""
-        y, x = top(b, tx) * down + h - above, first(b, tx) * across + j - left
+        y, x = vertical.first(top(b, tx)) + h, horizontal.first(first(b, tx)) + j
         inside = all_of([y >= 0, y < height, x >= 0, x < width, *exists(g, b, tx)])
         value = X[image(b, tx), y, x, channel(g, tx, v)]
         return cast(tirx.if_then_else(inside, value, tirx.const(0, kind)), sums)
@@ -188,25 +104,24 @@ def _function(conv: Conv, tile: DepthwiseTile, cut: RegionCut) -> Any:
             value = tirx.if_then_else(k < conv.c, value, tirx.const(0, kind))
         return cast(value, sums)
 
-    def reads(h: Any, p: Any) -> Any:
-        """Whether output row ``p`` of the region reads input row ``h`` of it."""
-        at = h - p * down
-        steps = [tirx.floormod(at, step_down) == 0] if step_down > 1 else []
-        return all_of([at >= 0, at <= (high - 1) * step_down, *steps])
-
     def term(row: Any, shared: Any, tx: Any, h: Any, p: Any, t: Any, q: Any, v: Any) -> Any:
-        position = (h - p * down) // step_down * wide + t
-        of_row = row[q * across + t * step_across, v]
+        position = vertical.position(h, p) * wide + t
+        of_row = row[horizontal.place(q, t), v]
         return of_row * shared[position, tx % lanes * vector + v]
 
+    def meets(q: Any, t: Any) -> Any:
+        """Whether output ``q`` of a row of the region reads an input by position ``t``."""
+        conditions = horizontal.meets(q, t)
+        return all_of(conditions) if conditions else True
+
     def is_output(g: Any, b: Any, tx: Any, p: Any, q: Any) -> Any:
-        inside = [top(b, tx) + p < conv.out_size[0]] if ragged[0] else []
-        inside += [first(b, tx) + q < conv.out_size[1]] if ragged[1] else []
+        inside = [top(b, tx) + p < what.out_size[0]] if ragged[0] else []
+        inside += [first(b, tx) + q < what.out_size[1]] if ragged[1] else []
         return all_of([*inside, *exists(g, b, tx), tirx.const(True, "bool")])
 
     @T.prim_func(s_tir=True)
     def depthwise(x: T.handle, w: T.handle, y: T.handle) -> None:
-        T.func_attr({"global_symbol": conv.name, "tirx.noalias": True})
+        T.func_attr(attributes)
         X = T.match_buffer(x, x_shape, kind)
         W = T.match_buffer(w, w_shape, kind)
         Y = T.match_buffer(y, y_shape, out)
@@ -243,14 +158,15 @@ def _function(conv: Conv, tile: DepthwiseTile, cut: RegionCut) -> Any:
                                             with T.sblock("row"):
                                                 row[j, v] = pixel(X, g, b, tx, h, j, v)
                                     for p in T.unroll(rows):
-                                        if reads(h, p):
+                                        if all_of(vertical.reads(h, p)):
                                             for t in T.unroll(wide):
                                                 for q in T.unroll(pixels):
-                                                    for v in T.vectorized(vector):
-                                                        with T.sblock("update"):
-                                                            acc[p, q, v] = acc[p, q, v] + term(
-                                                                row, shared, tx, h, p, t, q, v
-                                                            )
+                                                    if meets(q, t):
+                                                        for v in T.vectorized(vector):
+                                                            with T.sblock("update"):
+                                                                acc[p, q, v] = acc[p, q, v] + term(
+                                                                    row, shared, tx, h, p, t, q, v
+                                                                )
                             for p in T.unroll(rows):
                                 for q in T.unroll(pixels):
                                     for v in T.vectorized(vector):
@@ -264,3 +180,15 @@ def _function(conv: Conv, tile: DepthwiseTile, cut: RegionCut) -> Any:
                                             ] = cast(acc[p, q, v], out)
 
     return depthwise
+
+
+def _named(func: Any, names: Mapping[str, str]) -> Any:
+    """``func`` with other names of its parameters."""
+    renamed = {
+        param: buffer(param.shape, param.dtype, names[param.name], "global")
+        for param in func.params
+        if param.name in names
+    }
+    params = [renamed.get(param, param) for param in func.params]
+    body = tvm_ffi.structural_map(func.body, [(Var, lambda v: renamed.get(v, v))], order="post")
+    return tirx.PrimFunc(params, body, func.ret_type, func.attrs)

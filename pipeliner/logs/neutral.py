@@ -1,0 +1,80 @@
+"""The value of each constant of the model with which its term says nothing, and what has none.
+
+A norm's exponent of 32 is a maximum within 2 %. What only decides which code is made, or is of
+kernels that no log has, is no part of a predicted time of a log and is not left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+_MAXIMUM: Final = 32.0
+"""As the exponent of a norm."""
+
+_NEVER: Final = 10**9
+"""As a number from which on something is done."""
+
+NEUTRAL: Final[Mapping[str, float]] = {
+    "BANK_STALLS": 0.0,
+    "CHAIN_CYCLES": 0,
+    "CHAIN_NORM": _MAXIMUM,
+    "CHAIN_TILE_CYCLES": 0,
+    "COLD_TILE_CYCLES": 0,
+    "CONVERT_CYCLES": 0,
+    "CROSS_STEP_DEPTH": _NEVER,
+    "CROSS_STEP_LOAD": 1.0,
+    "DIRECT_STORE_COST": 1,
+    "DIRTY_LINES": 0.0,
+    "ELEMENTWISE_TRAFFIC": 1.0,
+    "ENOUGH_IN_FLIGHT_BYTES": 1e12,
+    "FETCH_BYTES_PER_CYCLE": math.inf,
+    "HANDSHAKE_CYCLES": 0,
+    "HOISTED_LOADS": 0.0,
+    "IM2COL_ADDRESS_CYCLES": 0,
+    "IM2COL_LINE_CYCLES": 0.0,
+    "INSTRUCTION_CACHE_BYTES": _NEVER,
+    "INTERLEAVE_NORM": _MAXIMUM,
+    "LATER_WAVE_MISSES": 1.0,
+    "LINE_WAIT_CYCLES": 0.0,
+    "LOADED_LATENCY_US": 0.0,
+    "LONE_WARP_CYCLES": 0,
+    "MEMORY_IDLE": 0.0,
+    "MEMORY_NORM": _MAXIMUM,
+    "PING_PONG_POWER": 1.0,
+    "PIPE_NORM": _MAXIMUM,
+    "POWER_LIMITED_RATE": 1.0,
+    "PRODUCER_CYCLES": 0,
+    "RESTART_CYCLES": 0,
+    "SECTOR_WRITES": 1,
+    "SLOT_IN_USE": 0.0,
+    "SPARE_DEPTH": 2,
+    "SPARE_SLOTS": 0,
+    "STORE_SLOT_CYCLES": 0,
+    "TAIL_SHARING": 0.0,
+    "TMA_DEPTH": 16,
+    "TMA_RATE": 1.0,
+    "UNCOALESCED_STORE_CYCLES": 0,
+    "ZERO_FILL_LINE_CYCLES": 0.0,
+}
+"""By name: the constants that are fitted, or measured by the time of whole kernels."""
+
+OTHERWISE: Final[Mapping[str, str]] = {
+    "CLAMP_TRIPS": "which code is made",
+    "COMPILE_MARGIN": "what is compiled",
+    "CP_ASYNC_MARGIN": "which mechanism is taken, and the log's are asked for",
+    "EVICT_FIRST_READERS": "which code is made",
+    "FEW_UNCOALESCED_CYCLES": "which code is made",
+    "IM2COL_CLAMP_TRIPS": "which code is made",
+    "L1_ENOUGH_BYTES": "the scale of LINE_WAIT_CYCLES, which is left out",
+    "PING_PONG_ACCUMULATORS": "what is compared by default",
+    "PING_PONG_FP8_COLUMNS": "what is compared by default",
+    "PING_PONG_FP8_STEP": "what is compared by default",
+    "PING_PONG_STEPS": "what is compared by default",
+    "POWER_LIMIT_US": "the scale of POWER_LIMITED_RATE, which is left out",
+    "REGISTER_DEPTH": "which code is made",
+    "SHORT_BOX_BYTES": "which tiles are compared",
+    "USUAL_DEPTH": "which depths are tried",
+}
+"""Other such constants, and what each decides that no time of a log shows."""

@@ -1,0 +1,1 @@
+"""Proofs made while nvcc compiles, in a copy of this process, for as long as that takes."""

@@ -1,0 +1,150 @@
+"""Workloads that a seed draws, measured by a timer that is made up."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import types
+
+import pytest
+
+import pipeliner.measuring
+from pipeliner import cli
+from pipeliner.errors import WorkloadError
+from pipeliner.logs import fresh
+from pipeliner.logs.fresh import KINDS, MOST_FLOPS, fresh_jobs, fresh_scores, fresh_specs, judge
+from pipeliner.logs.grid import grid
+from pipeliner.logs.recorder import record
+from pipeliner.machine import H100
+from pipeliner.records.candidate import workload_key
+from pipeliner.records.log import read_any
+from pipeliner.schedules import Gemm
+from pipeliner.targets import cuda_target
+from tests.logs.test_recorder import Bench, Compiler
+
+SEED = 5
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Small products of a space of eight points, of which three and two drawn ones are measured."""
+
+    def space(spec, machine):
+        return [types.SimpleNamespace(candidate=one) for one in grid(spec, machine, 8)]
+
+    def product(draw):
+        return Gemm(64, 64, 64 * draw.randint(1, 9))
+
+    monkeypatch.setattr(fresh, "KINDS", {"product": product})
+    monkeypatch.setattr(fresh, "space", space)
+    monkeypatch.setattr(fresh, "PREDICTED", 3)
+    monkeypatch.setattr(fresh, "DRAWN", 2)
+
+
+def measured(log, seconds=1000.0, count=2):
+    known = read_any(log, H100) if log.exists() else []
+    compiler = Compiler()
+    said = []
+    jobs = fresh_jobs(SEED, H100, count, known)
+    done = record(jobs, compiler, Bench(), log, seconds, said.append)
+    return done, compiler.count
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_seed_draws_a_workload_of_each_kind(seed):
+    found = fresh_specs(seed, 2 * len(KINDS))
+    assert found == fresh_specs(seed, 2 * len(KINDS))
+    assert found[:5] == fresh_specs(seed, 5)
+    assert all(0 < spec.flops() <= MOST_FLOPS for spec in found)
+    assert {spec.types.dtype for spec in found} >= {"float16"}
+    assert fresh_specs(seed + 1, 8) != found[:8]
+
+
+def test_the_best_predicted_are_measured_and_some_that_are_drawn(few):
+    (job,) = fresh_jobs(SEED, H100, 1)
+    points = fresh.space(job.spec, H100)
+    best = [point.candidate for point in points[:3]]
+    assert list(job.candidates[:3]) == best
+    assert len(job.candidates) == 5
+    assert set(job.candidates[3:]) < {point.candidate for point in points[3:]}
+    assert next(fresh_jobs(SEED, H100, 1)).candidates == job.candidates
+
+
+def test_what_is_measured_is_not_measured_again(few, tmp_path):
+    log = tmp_path / "fresh.sqlite"
+    assert measured(log, count=1) == (True, 5)
+    assert measured(log) == (True, 5)  # the second workload alone
+    assert measured(log) == (True, 0)
+    assert len(judge(SEED, read_any(log, H100), H100, 2)) == 2
+    assert len(judge(SEED, read_any(log, H100), H100, 1)) == 1
+
+
+def test_a_seed_that_the_log_has_nothing_of_is_not_judged(few, tmp_path):
+    log = tmp_path / "fresh.sqlite"
+    measured(log, count=1)
+    with pytest.raises(WorkloadError) as caught:
+        judge(SEED + 1, read_any(log, H100), H100, 1)
+    assert caught.value.reason.code == "command.log_without_time"
+
+
+def test_where_time_runs_out_not_all_is_done(few, tmp_path):
+    done, _ = measured(tmp_path / "fresh.sqlite", seconds=0.0)
+    assert not done
+
+
+def case(predicted, us, again=0.0):
+    plan = types.SimpleNamespace(predicted_us=predicted)
+    return types.SimpleNamespace(plan=plan, us=us, again=again, best_us=again or us)
+
+
+def test_scores_are_ratios_to_the_best_measured():
+    found = [case(10.0 + at, 12.0) for at in range(9)]
+    found[8].us = found[8].best_us = 6.0  # the ninth by prediction is the fastest
+    scored = fresh_scores("w", "float16", found)
+    assert (scored.first, scored.top, scored.us, scored.measured) == (2.0, 2.0, 6.0, 9)
+    off = [(10.0 + at) / one.us - 1 for at, one in enumerate(found)]
+    assert scored.error == pytest.approx(sum(map(abs, off)) / 9)
+    assert scored.bias == pytest.approx(sum(off) / 9)
+    found[3].us = found[3].best_us = 6.0
+    assert fresh_scores("w", "float16", found).top == 1.0
+
+
+def test_the_command_measures_and_judges(few, monkeypatch, tmp_path, capsys):
+    """Interrupted while the second workload is timed, it judges the first, and goes on later."""
+    benches = itertools.count()
+
+    class Interrupted(Bench):
+        def ask(self, question, seconds):
+            if isinstance(question, pipeliner.measuring.Open) and next(benches) == 1:
+                raise KeyboardInterrupt
+            return super().ask(question, seconds)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+    def compiler(target, jobs):
+        made = Compiler()
+        made.start, made.close = (lambda: None), (lambda: None)
+        return made
+
+    monkeypatch.setattr(pipeliner.measuring, "require_gpu", lambda: None)
+    monkeypatch.setattr(pipeliner.measuring, "GpuMeasurer", Interrupted)
+    monkeypatch.setattr(pipeliner.measuring, "Compiler", compiler)
+    monkeypatch.setattr(pipeliner.measuring, "current_conditions", lambda: None)
+    monkeypatch.setattr("pipeliner.targets.cuda_target", lambda *_: cuda_target("h100"))
+    log = str(tmp_path / "fresh.sqlite")
+    asked = ["regret", "--fresh", str(SEED), "--shapes", "2", "--log", log]
+    assert cli.main(asked) == 1
+    assert "1 of 2 workloads" in capsys.readouterr().out
+    assert cli.main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["workloads"]) == 2
+    keys = {workload_key(spec) for spec in fresh_specs(SEED, 2)}
+    assert {one.workload for one in read_any(tmp_path / "fresh.sqlite", H100)} == keys
+    firsts = [one["first"] for one in found["workloads"]]
+    assert found["mean"]["first"] == pytest.approx(math.fsum(firsts) / 2)
+    assert found["mean"]["worst_first"] == max(firsts)

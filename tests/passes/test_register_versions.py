@@ -1,0 +1,50 @@
+"""Versions of register tiles that a thread has no registers for: the loop runs in program order."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+import pipeliner
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.schedules import Attention, AttentionTile, schedule_attention
+from pipeliner.verification.accuracy import poisoned, worst_error
+
+from ..refusals import says, the
+
+WIDE: Final[dict[str, Any]] = {"mechanism": "cp_async", "instruction": "wgmma"}
+
+
+def built(what: Attention, n: int) -> Kernel:
+    return pipeliner.build(schedule_attention(what, AttentionTile(64, n)), "h200", **WIDE)
+
+
+def test_too_many_versions_are_not_kept() -> None:
+    """Of 64 x 128 scores a thread has 64 registers, of the sums as many: two do not fit."""
+    what = Attention(1, 1, 64, 4 * 128 - 3, 128)
+    kernel = built(what, 128)
+    (loop,) = kernel.plan.loops
+    found = the("schedule.too_many_versions", loop.reasons)
+    assert found["needed"] > found["room"]
+    assert "scores_frag" in found["buffers"]
+    assert loop.pipelined
+    assert all(ring.depth == 1 for ring in loop.rings if ring.scope == "local")
+    inputs = what.inputs(3)
+    done = kernel.emulate(*inputs, poisoned(what.shapes()[-1], what.out), timing="late")
+    assert not done.hazards
+    got = done.outputs["Out"]
+    assert worst_error(what, got, what.reference(*inputs), what.magnitude(*inputs)) <= 1
+
+
+def test_versions_that_fit_are_kept() -> None:
+    (loop,) = built(Attention(1, 1, 64, 512, 64), 64).plan.loops
+    assert not says("schedule.too_many_versions", loop.reasons)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.deep("test_too_many_versions_are_not_kept")
+def test_nothing_spills() -> None:
+    used = built(Attention(1, 1, 64, 4096, 128), 128).resources
+    assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
