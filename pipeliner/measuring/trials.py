@@ -86,6 +86,10 @@ class Trials(Study[KernelTrial, Measurer]):
         """Put a record on the disk."""
         self._records.add(record)
 
+    def predicted_us(self, candidate: Candidate) -> float:
+        """What is predicted of a candidate whose plan, built, says nothing; 0: nothing is."""
+        return 0.0
+
     def kept(self, trial: KernelTrial, record: Record) -> None:
         """Hear what became of a trial, which is recorded."""
         return
@@ -94,14 +98,19 @@ class Trials(Study[KernelTrial, Measurer]):
         """What is recorded of a trial.
 
         Its time is the reference's, times what the kernel took of it when both ran interleaved: so
-        times compare although clocks and temperature drift.
+        times compare although clocks and temperature drift. What is not compiled has no plan to say
+        its predicted time, nor has a tile of a small group: that is asked of the model then.
         """
         us = 0.0
         if found.samples and found.beside and trial.against is not None:
             us = trial.against[1] * found.us / statistics.median(found.beside)
+        predicted = built.predicted_us
+        if not predicted and trial.candidate is not None:
+            predicted = self.predicted_us(trial.candidate)
         return found.record(
             built,
             self._machine,
+            predicted_us=predicted,
             candidate="" if trial.candidate is None else trial.candidate.to_json(),
             contender=trial.contender,
             us=us,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..diagnostics import Reason, Why
-from ..errors import ToolError
+from ..errors import PipelinerError, ToolError
 from ..measuring import Compiles, Measurer
 from ..measuring.lab import Lab, Pace
 from ..measuring.trials import KernelTrial, Trials
@@ -113,6 +113,13 @@ class Session(Trials):
             return self._begun(self._queue.pop(0))
         chosen = self._ranked().next(1, new)
         return self._begun(chosen[0].candidate) if chosen else None
+
+    def predicted_us(self, candidate: Candidate) -> float:
+        """What the search is told of the candidate; 0: nothing is predicted, or it has no plan."""
+        try:
+            return self._subject.predicted_us(candidate)
+        except PipelinerError:
+            return 0.0
 
     def kept(self, trial: KernelTrial, record: Record) -> None:
         """Tell the search what became of a trial, and who waits how far it is."""

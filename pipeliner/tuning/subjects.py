@@ -65,6 +65,10 @@ class TuningSubject(ABC):
     def points(self) -> list[Point]:
         """Every candidate, what is tried first among them; WorkloadError: there is none."""
 
+    @abstractmethod
+    def predicted_us(self, candidate: Candidate) -> float:
+        """The time predicted of a candidate, 0 where none is; raises what its plan raises."""
+
     def ranked(self) -> list[Point]:
         """Every candidate that is predicted to be another kernel, the fastest first."""
         return sorted(self.points(), key=_by_prediction)
@@ -84,6 +88,9 @@ class WorkloadSubject(TuningSubject):
 
     def first(self) -> Candidate:
         return default_candidate(self._spec, self._target)
+
+    def predicted_us(self, candidate: Candidate) -> float:
+        return point_of(self._spec, self._machine, candidate).predicted_us
 
     def points(self) -> list[Point]:
         first = self.first()
@@ -134,6 +141,13 @@ class FunctionSubject(TuningSubject):
                 "tune.no_such_setting", function=self._function.name, setting=knobs.told
             )
         return self._made[knobs]
+
+    def predicted_us(self, candidate: Candidate) -> float:
+        assert isinstance(candidate.tile, Knobs)
+        function = self.function_of(candidate.tile)
+        info = recognised(function, self._target, self._machine, NOTHING_ASKED)
+        plan = choose(info, self._machine, candidate.request, accelerated=self._wide)
+        return plan.predicted_us
 
     def points(self) -> list[Point]:
         found: dict[Any, Point] = {}

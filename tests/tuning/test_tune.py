@@ -118,6 +118,15 @@ def test_what_fails_is_recorded_and_costs_its_trial(db):
     assert failure.candidate == broken.to_json()
 
 
+def test_a_record_has_the_prediction_of_what_could_not_be_compiled(db):
+    """A kernel that is not there has no plan to say it."""
+    broken = default_candidate(SPEC, "h100")
+    search(db, trials=3, compiler=Compiler(lambda one: one == broken))
+    (failure,) = [record for record in kept(db) if record.failure]
+    plan = broken.plan(SPEC, machine_for("h100"))
+    assert failure.predicted_us == plan.predicted_us > 0
+
+
 def test_nothing_but_failures_is_an_answer_too(db):
     found, *_ = search(db, trials=3, fake=Loop())
     assert (found.done, found.failed, found.best) == (3, 3, None)
