@@ -36,6 +36,7 @@ from .commands.lab import (
     regret,
     replay,
     report,
+    residuals,
     tune,
 )
 from .commands.shared import console, usage
@@ -62,6 +63,7 @@ COMMANDS: Final = {
     "regret": regret,
     "replay": replay,
     "ablate": ablate,
+    "residuals": residuals,
     "completion": completion,
 }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..cost.descriptor import Depth, Work
+from ..cost.interval import residual_of
 from ..cost.ops import op_plans
 from ..cost.predict import Prediction, predict
 from ..diagnostics import is_code
@@ -74,7 +75,12 @@ def with_prediction(info: KernelInfo, machine: Machine, plan: KernelPlan) -> Ker
     old = [at for at, reason in enumerate(plan.reasons) if is_code(reason, PREDICTED)]
     at = old[0] if old else len(plan.reasons)
     said = [reason for reason in plan.reasons if not is_code(reason, PREDICTED)]
-    return replace(plan, predicted_us=found.us, reasons=(*said[:at], *news, *said[at:]))
+    return replace(
+        plan,
+        predicted_us=found.us,
+        predicted_within=residual_of(found.us, list(found.loops.values()), machine),
+        reasons=(*said[:at], *news, *said[at:]),
+    )
 
 
 def is_as_predicted(chosen: KernelPlan, made: KernelPlan) -> bool:

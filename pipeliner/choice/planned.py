@@ -13,6 +13,7 @@ from functools import partial
 from itertools import zip_longest
 
 from ..cost.descriptor import Work
+from ..cost.interval import residual_of
 from ..cost.ops import op_plans
 from ..cost.predict import Prediction
 from ..diagnostics import Reason, Why
@@ -107,7 +108,8 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKern
         cluster=cluster,
         launch=plan_launch(info, machine, request),
         smem=SmemPlan(budget=machine.smem_per_cta),
-        predicted_us=predicted_us(info, predicted, machine),
+        predicted_us=(us := predicted_us(info, predicted, machine)),
+        predicted_within=residual_of(us, predicted, machine),
         reasons=(*reasons, *(summary(prediction, machine) for prediction in predicted)),
     )
     return PlannedKernel(kernel, mapped.loops)

@@ -18,6 +18,7 @@ ESTIMATES: Final = frozenset(
         "occupancy",
         "pipe",
         "predicted_us",
+        "predicted_within",
         "rec_mii",
         "res_mii",
     }

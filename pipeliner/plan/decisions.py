@@ -64,7 +64,11 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Every decision about one kernel. ``cluster``: neighbouring CTAs that share what they copy."""
+    """Every decision about one kernel. ``cluster``: neighbouring CTAs that share what they copy.
+
+    ``predicted_within``: the interval of ``predicted_us`` to each side, as a fraction of it, within
+    which four of five measured kernels took their time; 0: that is not known.
+    """
 
     kernel: str
     target: str
@@ -82,12 +86,29 @@ class Decisions:
     smem: SmemPlan = field(default_factory=SmemPlan)
     sync: SyncPlan = field(default_factory=SyncPlan)
     predicted_us: float = 0.0
+    predicted_within: float = 0.0
     reasons: tuple[Why, ...] = ()
 
     @property
     def pipelined(self) -> bool:
         """Whether any loop of the kernel is pipelined."""
         return any(loop.pipelined for loop in self.loops)
+
+    @property
+    def predicted_interval(self) -> tuple[float, float] | None:
+        """Microseconds between which four of five such kernels were measured; None: not known."""
+        if not self.predicted_within:
+            return None
+        less, more = 1 - self.predicted_within, 1 + self.predicted_within
+        return self.predicted_us * less, self.predicted_us * more
+
+    @property
+    def predicted(self) -> str:
+        """``predicted 165.1 us +- 13 %``; empty where nothing is predicted."""
+        if not self.predicted_us:
+            return ""
+        within = f" +- {self.predicted_within:.0%}".replace("%", " %")
+        return f"predicted {self.predicted_us:.1f} us{within if self.predicted_within else ''}"
 
     @property
     def pairs_before(self) -> dict[str, MbarrierPair]:

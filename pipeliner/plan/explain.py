@@ -39,7 +39,7 @@ def explain(plan: Decisions) -> str:
 
 
 def _header(plan: Decisions) -> list[str]:
-    time = f", predicted {plan.predicted_us:.1f} us" if plan.predicted_us else ""
+    time = f", {plan.predicted}" if plan.predicted else ""
     state = "pipelined" if plan.pipelined else "not pipelined"
     gpu = f"{plan.machine} ({plan.target})"
     title = f"kernel {plan.kernel}: {state}, {plan.threads} threads a CTA on {gpu}{time}"

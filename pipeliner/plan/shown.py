@@ -42,7 +42,7 @@ def plan_html(plan: Decisions, links: Links | None = None) -> Html:
 
 def headline(plan: Decisions) -> str:
     """A plan in one sentence."""
-    time = f", predicted {plan.predicted_us:.1f} us" if plan.predicted_us else ""
+    time = f", {plan.predicted}" if plan.predicted else ""
     how = [f"loop {loop.name} in {_stages(loop)}" for loop in plan.loops if loop.pipelined]
     state = ", ".join(how) or "not pipelined"
     means = dict.fromkeys([m.instruction for m in plan.matmuls] + [c.way for c in plan.copies])

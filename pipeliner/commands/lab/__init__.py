@@ -1,1 +1,1 @@
-"""Commands that measure: bench, tune, experiment, record, replay, regret, ablate, calibrate."""
+"""Commands that measure, and that judge the model by what was measured."""
