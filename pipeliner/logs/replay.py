@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..tuning.search import Search
+from ..tuning.search import ENOUGH, Search
 from ..tuning.session import at_once
 from ..tuning.space import Point, point_of
 from .cases import Case
@@ -27,20 +27,34 @@ def shares(found: Sequence[Case], trials: Sequence[int] = TRIALS) -> tuple[float
     return tuple(_share(found, replay(points, _times(found), count)) for count in trials)
 
 
-def replay(points: Sequence[Point], times: Sequence[float], trials: int) -> list[int]:
-    """The points that a search of ``trials`` tries, by number, in the order they are measured."""
+def stopped(found: Sequence[Case]) -> tuple[int, float]:
+    """After how many trials ``tune`` stops by itself, and the share of the best that it has."""
+    tried = replay([_point(case) for case in found], _times(found), len(found), stops=True)
+    return len(tried), _share(found, tried)
+
+
+def replay(
+    points: Sequence[Point], times: Sequence[float], trials: int, *, stops: bool = False
+) -> list[int]:
+    """The points that a search of ``trials`` tries, by number, in the order they are measured.
+
+    ``stops``: it ends once nothing better is likely to be left.
+    """
     search = Search(points)
     number = {point.candidate: at for at, point in enumerate(points)}
     limit = at_once(trials, JOBS, 1)
     under_way: list[int] = []
     tried: list[int] = []
+    enough = False
     while True:
         free = min(limit - len(under_way), trials - len(tried) - len(under_way))
-        if free > 0 and (chosen := search.next(1, [points[at].candidate for at in under_way])):
+        waiting = [points[at].candidate for at in under_way]
+        if not enough and free > 0 and (chosen := search.next(1, waiting)):
             under_way.append(number[chosen[0].candidate])
         elif under_way:
             tried.append(under_way.pop(0))
             search.tell(points[tried[-1]].candidate, times[tried[-1]])
+            enough = enough or (stops and search.chance() < ENOUGH)
         else:
             return tried
 

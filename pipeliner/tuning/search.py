@@ -40,6 +40,18 @@ EXPLORE: Final = 1.5
 FAILURE: Final = 2.0
 """Time of a candidate that failed, as a multiple of the slowest that was measured."""
 
+GAIN: Final = 0.01
+"""A candidate that is not faster by more than this share is none to go on for: the noise."""
+
+ENOUGH: Final = 0.05
+"""Probability that any candidate left is better by ``GAIN``, below which a search ends."""
+
+DRAWS: Final = 512
+"""Of the times of all candidates left, together: probabilities of 5 % are known to 1 %."""
+
+CLOSEST: Final = 256
+"""Candidates left that are likeliest to be better, whose times are drawn."""
+
 _ARRAY = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -82,6 +94,31 @@ class Search:
             tried.append(best)
             errors.append(float(mean[best]))
         return [self._points[at] for at in chosen]
+
+    def chance(self) -> float:
+        """The probability that a point left takes less than the best so far by more than ``GAIN``.
+
+        By the errors of the model on the points that were measured. Points that lie close are off
+        alike, so that their times are drawn together. 1 where nothing is known, or of a point left
+        nothing is predicted.
+        """
+        times = [us for us in self._times.values() if us is not None]
+        left = [at for at in range(len(self._points)) if at not in self._times]
+        if not left:
+            return 0.0
+        if not times or any(self._points[at].predicted_us <= 0 for at in left):
+            return 1.0
+        tried, goal = list(self._times), math.log(min(times) * (1 - GAIN))
+        mean, deviation = self._expected(tried, self._errors())
+        away = (self._predicted + mean - goal) / np.maximum(deviation, NOISE)
+        left = sorted(left, key=lambda at: float(away[at]))[:CLOSEST]
+        known, unknown = self._features[tried], self._features[left]
+        lower = np.linalg.cholesky(_shared(known, known) + NOISE**2 * np.eye(len(tried)))
+        across = np.linalg.solve(lower, _shared(known, unknown))
+        rest = _shared(unknown, unknown) - across.T @ across + NOISE**2 * np.eye(len(left))
+        drawn = np.random.default_rng(0).normal(size=(len(left), DRAWS))
+        logs = (self._predicted + mean)[left][:, None] + np.linalg.cholesky(rest) @ drawn
+        return float(np.mean(logs.min(axis=0) < goal))
 
     def _errors(self) -> list[float]:
         """The logarithm of measured over predicted time of each point that was tried."""

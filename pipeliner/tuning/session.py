@@ -14,7 +14,8 @@ from ..measuring.lab import Lab, Pace
 from ..measuring.trials import KernelTrial, Trials
 from ..records import OURS, Record, Records
 from ..records.candidate import Candidate, machine_key, versions_key, workload_key
-from .search import Search
+from ..records.functions import FunctionWorkload
+from .search import ENOUGH, GAIN, Search
 from .subjects import TuningSubject
 
 SOURCE: Final = "tune"
@@ -59,7 +60,9 @@ def at_once(trials: int, jobs: int, measurers: int) -> int:
 class Session(Trials):
     """The state of one search. ``done``: trials in the records, ``failed`` of them without a time.
 
-    ``key``: of its records. ``deadline``: when it ends, by the monotonic clock.
+    ``key``: of its records. ``deadline``: when it ends, by the monotonic clock. ``every``: all
+    trials are made; else it ends once nothing better is likely to be left, which ``stopped`` says.
+    Of a user's function all are made: no log says how far the model is off for such.
     """
 
     def __init__(
@@ -71,6 +74,8 @@ class Session(Trials):
         trials: int,
         deadline: float | None,
         say: Callable[[Progress], None],
+        *,
+        every: bool = False,
     ) -> None:
         machine = machine_key(target)
         super().__init__(records, machine, compiler, source=SOURCE, fastest=True)
@@ -78,6 +83,9 @@ class Session(Trials):
         self._subject, self._trials = subject, trials
         self._deadline, self._say = deadline, say
         self._started = time.monotonic()
+        self.stopped: Reason | None = None
+        self._every = every or isinstance(subject.workload, FunctionWorkload)
+        self._judged = -1
         self._doubtful: list[Record] | None = []
         self._best: Record | None = None
 
@@ -111,8 +119,22 @@ class Session(Trials):
             return self._begun(Candidate.from_json(best.candidate), reference=True, us=best.us)
         if self._queue:
             return self._begun(self._queue.pop(0))
+        if self._is_enough():
+            return None
         chosen = self._ranked().next(1, new)
         return self._begun(chosen[0].candidate) if chosen else None
+
+    def _is_enough(self) -> bool:
+        """Whether nothing better is likely to be left; asked anew after each trial."""
+        search = self._ranked()
+        if self._every or self.stopped or self._judged == self.done:
+            return self.stopped is not None
+        self._judged = self.done
+        chance = search.chance()
+        if chance < ENOUGH and len(search):
+            told = {"trials": self.done, "gain": GAIN, "chance": chance, "enough": ENOUGH}
+            self.stopped = Reason("tune.stopped", left=len(search), **told)
+        return self.stopped is not None
 
     def predicted_us(self, candidate: Candidate) -> float:
         """What the search is told of the candidate; 0: nothing is predicted, or it has no plan."""

@@ -36,7 +36,8 @@ class Tuned:
     """What a search came to. ``best``: None where no candidate ran. ``done``: of all trials.
 
     ``seconds``: that this call took. ``interrupted``: it was ended early, by ^C; what was measured
-    is in the records at ``path``, and the same call goes on from there.
+    is in the records at ``path``, and the same call goes on from there. ``stopped``: why it ended
+    before all trials were made; None: it did not.
     """
 
     subject: TuningSubject
@@ -47,6 +48,7 @@ class Tuned:
     failed: int
     seconds: float
     interrupted: bool = False
+    stopped: Reason | None = None
 
     def __repr__(self) -> str:
         """One line, of what a session shows."""
@@ -87,6 +89,7 @@ class TuneOptions(TypedDict, total=False):
     """How to tune: the keyword arguments of ``tune`` that say nothing of what is tuned."""
 
     trials: int
+    all_trials: bool
     seconds: float | None
     db: str | Path | None
     jobs: int | None
@@ -105,6 +108,7 @@ def tune(
     space: KnobValues | None = None,
     given: Mapping[str, Any] | None = None,
     trials: int = TRIALS,
+    all_trials: bool = False,
     seconds: float | None = None,
     db: str | Path | None = None,
     jobs: int | None = None,
@@ -135,6 +139,10 @@ def tune(
     trials, seconds
         When to stop. Trials that the records already hold for this workload, machine and versions
         count: an interrupted search goes on, a finished one is done at once.
+    all_trials
+        Make all trials: without it a search ends once nothing better is likely to be left, by how
+        far the model was off for this workload so far. ``Tuned.stopped`` says so.
+        Of a function all trials are made, since no log has any.
     db
         The file of records, made where there is none; default ``PIPELINER_DB``.
     jobs
@@ -177,7 +185,8 @@ def tune(
         compiling = compiler or Compiler(chosen, jobs, verify=verify)
         try:
             compiling.start()
-            search = Session(subject, chosen, records, compiling, trials, deadline, say)
+            how = (trials, deadline, say)
+            search = Session(subject, chosen, records, compiling, *how, every=all_trials)
             interrupted = search.run(measuring)
         finally:
             compiling.close()
@@ -186,7 +195,7 @@ def tune(
         took = time.monotonic() - started
         best = records.best(*search.key)
         done, failed = search.done, search.failed
-        found = Tuned(subject, chosen, path, best, done, failed, took, interrupted)
+        found = Tuned(subject, chosen, path, best, done, failed, took, interrupted, search.stopped)
         if prove and best is not None and found.proof is None and not interrupted:
             found = replace(found, best=with_proof(best, found.kernel))
             assert found.best is not None

@@ -57,6 +57,27 @@ def test_a_share_is_of_the_best_in_the_log() -> None:
     assert shares(found, (1, 4)) == pytest.approx((10.0 / us[first], 1.0))
 
 
+def test_it_stops_where_nothing_better_is_left_and_not_before() -> None:
+    """Where the model is right it stops soon; where it is off, not without the best."""
+    points = line(*(1.0 + at / 10 for at in range(40)))
+    right = [point.predicted_us for point in points]
+    tried = replay(points, right, 40, stops=True)
+    assert 0 in tried
+    assert len(tried) < 25
+    assert len(replay(points, right, 40)) == 40
+    alike = line(*(1.0 + at / 1e4 for at in range(40)))
+    assert 39 in replay(alike, [2.0 - at / 25 for at in range(40)], 40, stops=True)
+
+
+@pytest.mark.parametrize("target", SHIPPED)
+def test_what_is_stopped_by_itself_has_the_best_of_a_log(target) -> None:
+    from pipeliner.cli import parser
+
+    found = replayed(parser().parse_args(["replay", "--target", target]))
+    assert found["close"] == len(found["workloads"])
+    assert found["stops"] < 0.6 * found["candidates"]
+
+
 @pytest.fixture(scope="module")
 def found():
     from pipeliner.cli import parser
@@ -83,7 +104,8 @@ def test_the_command_prints_a_table(capsys, tmp_path) -> None:
     assert main(["replay", "--log", str(log)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("48 candidates of 1 workloads on H100")
-    assert out[-1].split()[:2] == ["geometric", "mean"]
+    assert out[-2].split()[:2] == ["geometric", "mean"]
+    assert "of 48 trials" in out[-1]
     assert main(["replay", "--log", str(log), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workloads"][0]["candidates"] == 48
     assert main(["replay", "--target", "a100"]) == 1

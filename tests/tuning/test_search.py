@@ -121,3 +121,25 @@ def test_on_a_made_up_gpu_it_beats_the_models_order(spec):
     assert ours_mean > models_mean * 1.005, (ours, models)
     assert ours_mean > 0.965, ours
     assert math.isfinite(ours_mean)
+
+
+def test_the_chance_of_something_better_follows_what_is_measured():
+    points = line(1.0, 1.0, 1.6, 1.6)
+    search = Search(points)
+    assert search.chance() == 1.0  # nothing is known
+    search.tell(points[0].candidate, 1.0)
+    close = search.chance()
+    search.tell(points[1].candidate, 1.0)
+    far = search.chance()
+    assert close > 0.2 > far
+    search.tell(points[2].candidate, 1.1)  # the model is off there, and the last lies beside it
+    assert search.chance() > far
+    search.tell(points[3].candidate, 1.1)
+    assert search.chance() == 0.0
+
+
+def test_of_what_nothing_is_predicted_anything_may_be_better():
+    points = line(1.0, 0.0)
+    search = Search(points)
+    search.tell(points[0].candidate, 1.0)
+    assert search.chance() == 1.0

@@ -53,6 +53,7 @@ def search(db, spec=SPEC, trials=12, *, fake=None, compiler=None, **options):
     fake = fake or Fake(MadeUpGpu(spec))
     compiler = compiler or Compiler()
     options.setdefault("prove", False)
+    options.setdefault("all_trials", True)
     found = tune(spec, "h100", trials=trials, db=db, measurers=[fake], compiler=compiler, **options)
     return found, fake, compiler
 
@@ -116,6 +117,32 @@ def test_what_fails_is_recorded_and_costs_its_trial(db):
     (failure,) = [record for record in kept(db) if record.failure]
     assert failure.failure == NOT_COMPILED
     assert failure.candidate == broken.to_json()
+
+
+class Predicted(Fake):
+    """Takes what is predicted, so that nothing better than the best predicted is left."""
+
+    def _samples(self, candidate: Candidate) -> tuple[float, ...]:
+        return (candidate.plan(SPEC, machine_for("h100")).predicted_us,) * 9
+
+
+def test_it_stops_once_nothing_better_is_left_and_says_why(db, tmp_path, monkeypatch):
+    """Of a space whose first points are far ahead; all trials are made where that is asked."""
+    points = known_space(SPEC, machine_for("h100"))
+    least = points[0].predicted_us
+    clear = [points[0], *(one for one in points if one.predicted_us > 1.5 * least)][:60]
+    monkeypatch.setattr("pipeliner.tuning.subjects.space", lambda *_: clear)
+    found, _, _ = search(db, trials=60, fake=Predicted(MadeUpGpu(SPEC)), all_trials=False)
+    assert found.stopped is not None
+    assert found.stopped.code == "tune.stopped"
+    assert found.stopped["chance"] < found.stopped["enough"]
+    assert found.done < 0.8 * len(clear)
+    again, _, other = search(db, trials=60, fake=Predicted(MadeUpGpu(SPEC)), all_trials=False)
+    assert again.stopped is not None
+    assert again.done == found.done
+    assert other.compiled == [found.candidate]  # what others would have been measured beside
+    every, _, _ = search(tmp_path / "all.sqlite", trials=40, fake=Predicted(MadeUpGpu(SPEC)))
+    assert (every.done, every.stopped) == (40, None)
 
 
 def test_a_record_has_the_prediction_of_what_could_not_be_compiled(db):

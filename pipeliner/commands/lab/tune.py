@@ -43,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("the search")
     search.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
     search.add_argument("--trials", type=int, default=64, help="in all (default: 64)")
+    search.add_argument(
+        "--all", action="store_true", help="all trials, however little is likely to be left"
+    )
     search.add_argument("--seconds", type=float, help="stop after that long")
     search.add_argument(
         "--db", metavar="FILE", help=f"of the records (default: PIPELINER_DB, or {DB})"
@@ -81,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         work,
         args.target,
         trials=args.trials,
+        all_trials=args.all,
         seconds=args.seconds,
         db=args.db or knobs.records() or DB,
         jobs=args.jobs,
@@ -107,6 +111,7 @@ def as_dict(found: Tuned) -> dict[str, Any]:
         "failed": found.failed,
         "seconds": found.seconds,
         "interrupted": found.interrupted,
+        "stopped": None if found.stopped is None else reason_as_json(found.stopped),
         "db": str(found.path),
         "best_us": None if best is None else best.us,
         "predicted_us": None if best is None else best.predicted_us,
@@ -212,6 +217,8 @@ def _print(found: Tuned) -> None:
     print(f"{title}: {best.us:.1f} us,{rate} predicted {best.predicted_us}")
     print(f"  {f'tile {tile}' if flops else tile or 'as it is'}; asked: {asked}")
     print(f"  {found.done} trials, {found.failed} of them failed, {found.seconds:.0f} s")
+    if found.stopped is not None:
+        print(f"  {found.stopped}")
     if found.proof is not None:
         print(f"  {found.proof}")
     print(f"  to build it: {_how_to_build(found)}")

@@ -81,6 +81,10 @@ SENTENCES: Final = {
     "tune.alike": (
         "cannot tune: the first {trials} trials failed alike, none is recorded: {failure}"
     ),
+    "tune.stopped": (
+        "stopped after {trials:count trial}: of {left:count candidate} left one is faster by more "
+        "than {gain:.0%} with a probability of {chance:.1%}, below {enough:.0%} (--all goes on)"
+    ),
     "tune.wrong": (
         "cannot accept it: the emulator finds {hazards:count hazard} ({first}) and an error / "
         "bound of {error:.3g}"
