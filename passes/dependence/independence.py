@@ -3,6 +3,10 @@
     for i, j in T.grid(32, 16): h[i] = h[i] + S[i, j]       # i: each row is one thread's
     for i, j in T.grid(32, 16): C[J[i], j] = S[i, j]        # j: two values of i may be one row
 
+A block with the attribute ``pipeliner.distinct`` promises what nobody can prove of ``J``: no two
+iterations that store do so to one element. A promise that is broken is a race, which the emulator
+reports.
+
 Iterations that store one element stay together, in order, in the thread that makes it: those of
 ``j`` in the first nest. A variable is shared out over threads if each of its iterations stores
 another element and reads none that another iteration stores. If that is proven of some variables
@@ -20,8 +24,9 @@ from tvm.ir import Range
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
+from ...values.facts import DISTINCT
 from ..ir.linear import affine, terms_of
-from ..ir.nodes import Expr, Var, const_int, i32, substitute, uses, walk
+from ..ir.nodes import Expr, TensorLoad, Var, const_int, has, i32, substitute, uses, walk
 from ..ir.patterns import Nest
 
 MOST: Final = 1 << 31
@@ -40,8 +45,10 @@ def check_independent(nest: Nest, variables: Sequence[Var]) -> None:
     if others and variables:
         why = Reason("share.reads", read=_text(others[0]), stored=_text(nest.store))
         raise LoweringError("block.unmapped", block=nest.name, why=why)
-    if not _are_distinct(nest, variables):
-        why = Reason("share.same_element", buffer=str(target.name), stored=_text(nest.store))
+    if not (nest.annotations.get(DISTINCT) or _are_distinct(nest, variables)):
+        loaded = any(has(index, TensorLoad) for index in indices)
+        code = "share.loaded_index" if loaded else "share.same_element"
+        why = Reason(code, buffer=str(target.name), stored=_text(nest.store))
         raise LoweringError("block.unmapped", block=nest.name, why=why)
 
 

@@ -22,6 +22,9 @@ ADDS: Final = "pipeliner.adds"
 """Annotation of a block that adds to an element as other CTAs do, each in one indivisible
 operation: how many there are."""
 
+DISTINCT: Final = "pipeliner.distinct"
+"""Attribute of a block no two of whose iterations store to one element: a user's promise."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyInfo:

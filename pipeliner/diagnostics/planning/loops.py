@@ -68,6 +68,10 @@ SENTENCES: Final = {
     "share.same_element": (
         "nothing shows that its iterations store different elements of '{buffer}', at {stored}"
     ),
+    "share.loaded_index": (
+        "iterations may store to the same element of '{buffer}', at {stored}: a block whose index "
+        "names none twice promises so by the attribute 'pipeliner.distinct'"
+    ),
     "share.one_element": "each of its statements stores one element",
     "share.in_place": "each iteration makes '{buffer}' anew of what the one before left",
     "share.block": "'{block}': {why}",
