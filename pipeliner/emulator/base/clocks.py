@@ -1,15 +1,21 @@
 """What each thread of a cluster knows of every other's past: vector clocks whose units are events.
 
 Time is the number of the statement being executed by the cluster (its *event*; the log of events
-gives statement and iteration).  ``knows[t, u]`` is the last event of agent u that happens before
-the present of thread t: an access at event e by u is ordered before it iff ``e <= knows[t, u]``.
+gives statement and iteration).  ``known(t, u)`` is the last event of agent u that happens before
+the present of thread t: an access at event e by u is ordered before it iff ``e <= known(t, u)``.
 The order in which the emulator happened to run things plays no part.
 
-Agents are the threads and, in further columns, asynchronous engines: one for every mbarrier (the
-copies that it counts), for the matrix unit of every warpgroup and for the bulk stores of a thread.
+Agents are the threads and asynchronous engines: one for every mbarrier (the copies that it counts),
+for the matrix unit of every warpgroup and for the bulk stores of a thread.
 
-``fenced[t, u]`` is the last event of u that is followed, on its way to the present of t, by a proxy
+Plane 0 is what is known. The next is what is followed, on its way to the present of t, by a proxy
 fence (PTX ISA 8.8, causality order: accesses through different proxies need one).
+
+Clocks of all threads are as many numbers as threads squared. Threads that did everything together
+(``Classes``) know the same, and others know the same of them, so there is a row and a column for a
+class. Within a class, ``_state`` has what one knows of another, and ``_own`` what each knows of
+itself; in a class of one both are the latter. Where only some of a class do something, it divides:
+row and column of the new class are those of the old one, so what is told is exact.
 """
 
 from __future__ import annotations
@@ -18,13 +24,53 @@ from typing import Any, Final
 
 import numpy as np
 
+from .classes import Classes
+
 Array = np.ndarray[Any, Any]
 
 _SELF: Final = 2**31 - 2
 """What a thread knows of itself: all of its past, but not what is still in flight."""
 
-_ENGINES: Final = 32
-"""Columns for engines that a clock begins with."""
+_NEVER: Final = 0
+"""The column of "never written"."""
+
+_ROOM: Final = 16
+"""Rows and columns that a clock begins with."""
+
+
+class Clock:
+    """What may be known of each agent: (planes, columns), those of its time."""
+
+    __slots__ = ("_clocks", "values")
+
+    def __init__(self, clocks: Clocks, values: Array) -> None:
+        self._clocks = clocks
+        self.values = values
+
+    def whole(self) -> Array:
+        """Return the values of all columns that there are by now."""
+        clocks, width = self._clocks, self.values.shape[1]
+        if width < clocks.columns:
+            wide = np.zeros((len(self.values), clocks.columns), np.int32)
+            wide[:, :width] = self.values
+            for column in range(width, clocks.columns):
+                source = clocks.sources[column]
+                if source >= 0:
+                    wide[:, column] = wide[:, source]
+            self.values = wide
+        return self.values
+
+    def of(self, agents: Any, plane: int = 0) -> Any:
+        """What is known of agents; nothing of engines made later."""
+        return self.whole()[plane, self._clocks.at[agents]]
+
+    def pass_on(self, engine: int, event: int) -> None:
+        """Let who acquires this know all that an engine has done by now."""
+        self.whole()[:, self._clocks.at[engine]] = event
+
+    def copy(self) -> Clock:
+        """Return one that changes by itself."""
+        return Clock(self._clocks, self.values.copy())
 
 
 class Clocks:
@@ -33,35 +79,39 @@ class Clocks:
     ``mixed``: with fences of global memory, which is touched through both proxies.
     ``timed``: with what is earlier in time, whether or not it can be seen.
 
-    A clock that is passed around is an array (planes, columns): what is known and, with proxies,
-    what is fenced.  It may lack the columns of engines made after it.
+    ``at``: by agent, its column. ``sources``: by column, the one that it was divided from, or -1.
     """
 
     def __init__(
         self, threads: int, *, proxies: bool, mixed: bool = False, timed: bool = False
     ) -> None:
         self.threads = threads
-        self.never = threads  # column of "never written": known to nobody
+        self.never = threads  # agent of "never written": known to nobody
         self._fences = proxies + mixed
         self._timed = timed
         self._planes = 1 + self._fences + timed
-        self._used = threads + 1
-        columns = self._used + (_ENGINES if proxies else 0)
-        self._set_state(np.zeros((threads, self._planes, columns), np.int32))
-        self._state[:, :, self.never] = -1
-        self._keep_own_past(np.arange(threads))
-        self.floor = np.zeros(threads, np.int32)  # min over knows[t, :threads]
-        self._lives = np.ones(threads, np.bool_)  # whether a thread may go on
-        self.lowest = 0  # min of these: what every thread knows of every other one
+        self._used = threads + 1  # agents
+        self._classes = Classes(threads)
+        self.at = np.ones(threads + 1, np.int64)
+        self.at[self.never] = _NEVER
+        self.sources = [-1, -1]
+        self._column = np.ones(1, np.int64)  # by class
+        self._single = np.array([threads == 1])  # by class
+        self._lives = np.ones(1, np.bool_)  # whether its threads may go on
+        self._state = np.zeros((_ROOM, self._planes, _ROOM), np.int32)
+        self._state[:, :, _NEVER] = -1
+        self._own = np.zeros((_ROOM, self._planes), np.int32)
+        self._own[:, 0] = _SELF
+        self._mirror(0)
+        self._floor = np.zeros(_ROOM, np.int32)  # by class: the least that is known of any thread
+        self.lowest = 0  # of these
 
-    def _set_state(self, state: Array) -> None:
-        self._state = state
-        self.knows = state[:, 0]
-        # Without proxies everything counts as fenced.
-        self.fenced = state[:, self.plane]
-        self.fenced_globally = state[:, self._fences]
-        # Of mbarriers: the last phase that had completed at some time before now.
-        self.earlier = state[:, -1 if self._timed else 0]
+    # Classes
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return len(self.sources)
 
     @property
     def plane(self) -> int:
@@ -73,119 +123,212 @@ class Clocks:
         """Whether there are agents besides the threads."""
         return self._used > self.threads + 1
 
-    def _keep_own_past(self, tids: Array) -> None:
-        self.knows[tids, tids] = _SELF
+    def _rows(self, tids: Array) -> Array:
+        """Return the classes of threads, which are divided if need be."""
+        rows = self._classes.known(tids)
+        if rows is None:
+            for old, new in self._classes.divided(tids):
+                self._divide(old, new)
+            rows = self._classes.known(tids)
+            assert rows is not None
+        return rows
 
-    def end(self, tids: Array) -> None:
-        """Note that threads make no more accesses."""
-        self._lives[tids] = False
+    def _divide(self, old: int, new: int) -> None:
+        """Add the row and the column of a ``new`` class, which are those of the ``old`` one."""
+        source = int(self._column[old])
+        column = self._add_column(source)
+        if new == len(self._state):
+            self._state = np.concatenate([self._state, np.zeros_like(self._state)])
+            self._own = np.concatenate([self._own, np.zeros_like(self._own)])
+            self._floor = np.concatenate([self._floor, np.zeros_like(self._floor)])
+        self._state[:new, :, column] = self._state[:new, :, source]
+        self._state[new], self._own[new] = self._state[old], self._own[old]
+        self._floor[new] = self._floor[old]
+        self._column = np.append(self._column, column)
+        self._lives = np.append(self._lives, self._lives[old])
+        self._single = np.array([size == 1 for size in self._classes.sizes])
+        self.at[: self.threads] = self._column[self._classes.of]
+        self._mirror(old)
+        self._mirror(new)
 
-    def planes(self, agents: Array) -> Array:
-        """What each thread knows of ``agents``, and what is fenced for it: (threads, planes, ...).
+    def _mirror(self, row: int) -> None:
+        """Let a class of one know of its only thread what that knows of itself."""
+        if self._single[row]:
+            self._state[row, :, self._column[row]] = self._own[row]
 
-        Only of threads that may go on; then once what those that may not know together. Of itself
-        each knows all, which says nothing: there stands what its neighbour knows of it, so that
-        rows of threads that go together are one.
-        """
-        planes = [*range(self.plane + 1), *([self._planes - 1] if self._timed else [])]
-        state = self._state if len(planes) == self._planes else self._state[:, planes]
-        whole = np.take(state, agents, axis=2)
-        own = np.flatnonzero(agents < self.threads)
-        who = agents[own]
-        beside = np.where(who ^ 1 < self.threads, who ^ 1, who - 1)
-        whole[who, 0, own] = self.knows[beside, who]
-        if self._lives.all():
-            return whole
-        return np.concatenate([whole[self._lives], whole[~self._lives].max(axis=0)[None]])
-
-    def covered(self) -> Array:
-        """By agent, the last event that every thread that may go on knows, fenced if need be."""
-        whole = self._state[:, : self.plane + 1, : self._used]
-        least: Array = whole[self._lives].min(axis=(0, 1), initial=_SELF)
-        return least
+    def _add_column(self, source: int) -> int:
+        if self.columns == self._state.shape[2]:
+            self._state = np.concatenate([self._state, np.zeros_like(self._state)], axis=2)
+        self.sources.append(source)
+        return self.columns - 1
 
     def engine(self) -> int:
-        """Return the column of a new engine."""
-        if self._used == self._state.shape[2]:
-            self._set_state(_widened(self._state, 2 * self._used))
+        """Return the agent of a new engine."""
+        column = self._add_column(-1)
+        self.at = np.append(self.at, column)
         self._used += 1
         return self._used - 1
 
-    def release(self, tids: Array, event: int) -> Array:
-        """Return what ``tids`` know together at ``event``, for others to acquire."""
-        clock: Array = self._state[_rows(tids)].max(axis=0)
-        clock[0, tids] = event
-        return clock
+    def end(self, tids: Array) -> None:
+        """Note that threads make no more accesses."""
+        rows = self._rows(tids)
+        self._lives[rows] = False
 
-    def precede(self, clock: Array, tids: Array) -> None:
+    # What is known
+
+    def known(self, who: Any, agents: Any, plane: int = 0) -> Any:
+        """What threads know of agents, one of each, or of one."""
+        rows = self._classes.of[who]
+        _, planes, room = self._state.shape
+        found = self._state.reshape(-1)[(rows * planes + plane) * room + self.at[agents]]
+        own = self._own[rows, plane] if plane else _SELF
+        return np.where(np.equal(who, agents), own, found)
+
+    def of_engine(self, who: Array, engine: int) -> Array:
+        """What threads know of an engine."""
+        found: Array = self._state[:, 0, self.at[engine]][self._classes.of[who]]
+        return found
+
+    def earlier(self, who: Array, engine: int) -> Array:
+        """Of an mbarrier: the last phase that had completed at some time before now."""
+        found: Array = self.known(who, engine, self._planes - 1 if self._timed else 0)
+        return found
+
+    def fenced_globally(self, thread: int, agents: Any) -> Any:
+        """What a thread knows of agents that is fenced in global memory."""
+        return self.known(thread, agents, self._fences)
+
+    def row(self, thread: int, plane: int = 0) -> Array:
+        """What a thread knows of every agent."""
+        row = self._classes.of[thread]
+        found: Array = self._state[row, plane, self.at]
+        found[thread] = self._own[row, plane]
+        return found
+
+    def of_threads(self, who: Array) -> Array:
+        """What each of some threads knows of every one: a row for each."""
+        found: Array = self._state[self._classes.of[who], 0][:, self.at[: self.threads]]
+        found[np.arange(len(who)), who] = _SELF
+        return found
+
+    def floor(self, who: Array) -> Array:
+        """The least that each of some threads knows of any other."""
+        found: Array = self._floor[self._classes.of[who]]
+        return found
+
+    def covered(self) -> Array:
+        """By agent, the last event that every thread that may go on knows, fenced if need be."""
+        count = self._classes.count
+        whole = self._state[:count, : self.plane + 1, : self.columns]
+        least: Array = whole[self._lives].min(axis=(0, 1), initial=_SELF)
+        return least[self.at]
+
+    # What a digest has of it
+
+    def views(self, agents: Array) -> tuple[Array, Array]:
+        """What threads know of ``agents``: by thread, which row, and rows (planes, agents).
+
+        Only of threads that may go on; then once what those that may not know together.
+        """
+        count = self._classes.count
+        planes = [*range(self.plane + 1), *([self._planes - 1] if self._timed else [])]
+        whole = self._state[:count][:, planes]
+        single = np.flatnonzero(self._single)
+        whole[single, 0, self._column[single]] = 0  # each knows all of itself: that says nothing
+        whole = whole[:, :, self.at[agents]]
+        which = self._classes.of[self._lives[self._classes.of]]
+        if self._lives.all():
+            return which, whole
+        together = whole[~self._lives].max(axis=0)
+        return np.append(which, count), np.concatenate([whole, together[None]])
+
+    def of_themselves(self, agents: Array) -> Array:
+        """What ``agents`` that are threads know of themselves beyond plane 0, 0 for engines."""
+        found = np.zeros((self._planes - 1, len(agents)), np.int32)
+        threads = np.flatnonzero(agents < self.threads)
+        found[:, threads] = self._own[self._classes.of[agents[threads]], 1:].T
+        return found
+
+    # What changes it
+
+    def blank(self) -> Clock:
+        """Return a clock that knows of the launch alone."""
+        values = np.zeros((self._planes, self.columns), np.int32)
+        values[:, _NEVER] = -1
+        return Clock(self, values)
+
+    def release(self, tids: Array, event: int) -> Clock:
+        """Return what ``tids`` know together at ``event``, for others to acquire."""
+        rows = self._rows(tids)
+        values: Array = self._state[rows, :, : self.columns].max(axis=0)
+        mine = self._column[rows]
+        values[:, mine] = np.maximum(values[:, mine], self._own[rows].T)
+        values[0, mine] = event
+        return Clock(self, values)
+
+    def precede(self, clock: Clock, tids: Array) -> None:
         """Let who acquires ``clock`` come later in time than what ``tids`` do now."""
         if self._timed:
-            np.maximum(clock[-1], self.earlier[tids].max(axis=0), out=clock[-1])
+            rows = self._rows(tids)
+            earlier = self._state[rows, -1, : self.columns].max(axis=0)
+            earlier[self._column[rows]] = np.maximum(
+                earlier[self._column[rows]], self._own[rows, -1]
+            )
+            values = clock.whole()
+            np.maximum(values[-1], earlier, out=values[-1])
 
-    def blank(self) -> Array:
-        """Return a clock that knows of the launch alone."""
-        clock = np.zeros(self._state.shape[1:], np.int32)
-        clock[:, self.never] = -1
-        return clock
+    def arrive(self, clock: Clock, tids: Array, event: int) -> None:
+        """Let who acquires ``clock`` know what ``tids`` did by ``event``."""
+        rows = self._rows(tids)
+        mine = self._column[rows]
+        values = clock.whole()
+        values[0, mine] = np.maximum(values[0, mine], event)
 
-    def merged(self, first: Array, second: Array) -> Array:
+    def merged(self, first: Clock, second: Clock) -> Clock:
         """Return a clock that knows what either does."""
-        return np.maximum(self.whole(first), self.whole(second))
+        return Clock(self, np.maximum(first.whole(), second.whole()))
 
-    def whole(self, clock: Array) -> Array:
-        """Return ``clock`` with a column for every engine."""
-        missing = clock.shape[1] < self._state.shape[2]
-        return _widened(clock, self._state.shape[2]) if missing else clock
-
-    def acquire(self, tids: Array, clock: Array) -> None:
+    def acquire(self, tids: Array, clock: Clock) -> None:
         """Order the past of ``clock`` before the present of ``tids``."""
-        rows = _rows(tids)
-        known = self._state[rows]
-        np.maximum(known, self.whole(clock), out=known)
-        if not isinstance(rows, slice):
-            self._state[rows] = known
-        self._keep_own_past(tids)
-        self.floor[rows] = self.knows[rows, : self.threads].min(axis=1)
-        self.lowest = int(self.floor.min())
+        rows = self._rows(tids)
+        values = clock.whole()
+        known = np.maximum(self._state[rows, :, : self.columns], values)
+        self._state[rows, :, : self.columns] = known
+        self._own[rows] = np.maximum(self._own[rows], values[:, self._column[rows]].T)
+        self._floor[rows] = known[:, 0, self._column].min(axis=1)
+        self.lowest = int(self._floor[: self._classes.count].min())
 
-    def mark(self, tid: int, column: int) -> None:
-        """Let ``tid``, and who synchronises with it, know all that an engine stands for."""
-        self._state[tid, :, column] = 1
+    def learn(self, tids: Array, engine: int, event: int) -> None:
+        """Let ``tids`` know what an engine did by ``event``."""
+        rows, column = self._rows(tids), self.at[engine]
+        self._state[rows, 0, column] = np.maximum(self._state[rows, 0, column], event)
+
+    def mark(self, tids: Array, engine: int) -> None:
+        """Let ``tids``, and who synchronises with them, know all that an engine stands for."""
+        rows = self._rows(tids)
+        self._state[rows, :, self.at[engine]] = 1
 
     def join(self, tids: Array, now: int) -> None:
         """Complete a barrier among ``tids`` at event ``now``."""
-        if self._used == self.threads + 1 and self._planes == 1 and len(tids) == self.threads:
-            self.knows[:, : self.threads] = now
-            self._keep_own_past(tids)
-            self.floor[:] = self.lowest = now
-            return
         self.acquire(tids, self.release(tids, now))
 
     def fence(self, tids: Array, event: int, *, spaces: tuple[str, ...]) -> None:
         """Run a proxy fence: what the threads know by now may be used through any proxy."""
         if not self._fences:
             return
-        known = self.knows[tids]
-        known[np.arange(len(tids)), tids] = event
-        if "shared" in spaces:
-            self.fenced[tids] = np.maximum(self.fenced[tids], known)
+        rows = self._rows(tids)
+        known = self._state[rows, 0, : self.columns]
+        alone = np.flatnonzero(self._single[rows])
+        known[alone, self._column[rows[alone]]] = event
+        planes = [self.plane] if "shared" in spaces else []
         if "global" in spaces and self._fences > 1:
-            self.fenced_globally[tids] = np.maximum(self.fenced_globally[tids], known)
+            planes.append(self._fences)
+        for plane in planes:
+            fenced = np.maximum(self._state[rows, plane, : self.columns], known)
+            self._state[rows, plane, : self.columns] = fenced
+            self._own[rows, plane] = np.maximum(self._own[rows, plane], event)
 
-    def common(self, tids: Array) -> Array:
+    def common(self, tids: Array) -> Clock:
         """Return what each of ``tids`` knows: the past of an operation that they make together."""
-        clock: Array = self._state[_rows(tids)].min(axis=0)
-        return clock
-
-
-def _rows(tids: Array) -> Array | slice:
-    """Return threads as a slice if they are neighbours, so that numpy need not gather."""
-    first, last = int(tids[0]), int(tids[-1])
-    return slice(first, last + 1) if last - first == len(tids) - 1 else tids
-
-
-def _widened(array: Array, columns: int) -> Array:
-    """Return ``array`` with more columns of zeros, along the last axis."""
-    out = np.zeros((*array.shape[:-1], columns), array.dtype)
-    out[..., : array.shape[-1]] = array
-    return out
+        rows = self._rows(tids)
+        return Clock(self, self._state[rows, :, : self.columns].min(axis=0))

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...diagnostics import Reason
+from ..base.clocks import Clock
 from ..base.requests import AtHead, Barrier, Fork, Program, Spin, Wait
 from ..memory.snapshot import Snapshot
 from ..units.fragments import WARP
@@ -51,7 +52,7 @@ class _Arrival:
     task: _Task
     barrier: Barrier
     event: int
-    clock: Array | None  # what those who do not wait knew when they arrived
+    clock: Clock | None  # what those who do not wait knew when they arrived
 
 
 @dataclass

@@ -158,7 +158,7 @@ class ThreadGroup:
         unwaited = unwaited[cta.unwaited[unwaited - cta.first]]
         if len(unwaited) and cta.cluster.waited:
             who, events = np.array(cta.cluster.waited).T
-            told = (cta.cluster.clocks.knows[unwaited[:, None], who] >= events).any(axis=1)
+            told = (cta.cluster.clocks.known(unwaited[:, None], who) >= events).any(axis=1)
             cta.unwaited[unwaited[told] - cta.first] = False
             unwaited = unwaited[~told]
         if len(unwaited):

@@ -89,7 +89,7 @@ class Agents:
         cluster = access.cluster
         index, agent = np.divmod(codes - 1, self._grid.agents)
         own = index == cluster.index
-        known = cluster.clocks.knows[who, np.where(own, agent, 0)]
+        known = cluster.clocks.known(who, np.where(own, agent, 0))
         bad: Array = own & (events > known)
         foreign = (codes > 0) & ~own
         if foreign.any():
@@ -106,7 +106,7 @@ class Agents:
         cluster = access.cluster
         index, members = self._grid.crowds[-code - 1]
         if index == cluster.index:
-            known = cluster.clocks.knows[who[:, None], members].min(axis=1)
+            known = cluster.clocks.known(who[:, None], members).min(axis=1)
             late: Array = events > known
             return late
         late = np.zeros(who.shape, np.bool_)
@@ -144,12 +144,12 @@ class Agents:
         index, agent = np.divmod(codes - 1, self._grid.agents)
         single = (codes > 0) & (index == access.cluster.index) & (agent < clocks.threads)
         agent = np.where(single, agent, 0)
-        bad |= single & (events > clocks.fenced_globally[thread, agent])
-        bad &= events <= clocks.knows[thread, agent]
+        bad |= single & (events > clocks.fenced_globally(thread, agent))
+        bad &= events <= clocks.known(thread, agent)
         for code in map(int, np.unique(codes[codes < 0])):
             cluster, members = self.singles(code)
             if cluster == access.cluster.index:
-                here, known = codes == code, clocks.knows[thread, members].min()
-                fenced = clocks.fenced_globally[thread, members].min()
+                here, known = codes == code, clocks.known(thread, members).min()
+                fenced = clocks.fenced_globally(thread, members).min()
                 bad |= here & (events > fenced) & (events <= known)
         return bad

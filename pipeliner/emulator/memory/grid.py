@@ -12,7 +12,7 @@ import numpy as np
 
 from ...diagnostics import Reason
 from ...errors import EmulatorError
-from ..base.clocks import Clocks
+from ..base.clocks import Clock, Clocks
 
 Array = np.ndarray[Any, Any]
 Block = tuple[int, int, int]
@@ -32,13 +32,13 @@ class Release:
     cluster: int
     thread: int
     scope: int
-    clock: Array
+    clock: Clock | None
     known: tuple[Release, ...]
 
     def covers(self, cluster: int, agent: int, event: int) -> bool:
         """Whether an event of a cluster happens before this release."""
-        if cluster == self.cluster and agent < self.clock.shape[1]:
-            return bool(self.clock[0, agent] >= event)
+        if cluster == self.cluster and self.clock is not None:
+            return bool(self.clock.of(agent) >= event)
         return any(release.covers(cluster, agent, event) for release in self.known)
 
 
@@ -55,15 +55,14 @@ class Value:
 class Meeting(Release):
     """What all threads of a grid knew when they met: the clock of each cluster."""
 
-    def __init__(self, clocks: dict[int, Array]) -> None:
-        nobody = np.zeros((1, 0), np.int32)
-        super().__init__(-1, -1, SCOPES.index("gpu"), nobody, ())
+    def __init__(self, clocks: dict[int, Clock]) -> None:
+        super().__init__(-1, -1, SCOPES.index("gpu"), None, ())
         self.clocks = clocks
 
     def covers(self, cluster: int, agent: int, event: int) -> bool:
         """Whether an event of a cluster happens before they met."""
         clock = self.clocks.get(cluster)
-        return clock is not None and agent < clock.shape[1] and bool(clock[0, agent] >= event)
+        return clock is not None and bool(clock.of(agent) >= event)
 
 
 class GridBarrier:
@@ -73,7 +72,7 @@ class GridBarrier:
         self.cooperative = cooperative
         self._threads = threads
         self._arrived = 0
-        self._building: dict[int, Array] = {}
+        self._building: dict[int, Clock] = {}
         self._met: list[Meeting] = []
 
     def arrive(self, cluster: int, clocks: Clocks, tids: Array, event: int) -> int:

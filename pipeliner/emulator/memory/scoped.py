@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.clocks import Clocks
+from ..base.clocks import Clock, Clocks
 from .grid import SCOPES, Grid, Release, Value
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +30,7 @@ class Scoped:
         self._threads = threads  # of one CTA
         self._columns: dict[Release, int] = {}
         # By thread: fences, of falling scope, with the clock and what was known at each;
-        self._fenced: dict[int, list[tuple[int, Array, tuple[Release, ...]]]] = {}
+        self._fenced: dict[int, list[tuple[int, Clock, tuple[Release, ...]]]] = {}
         # and what was read, with the scope of the read, and no fence has acquired.
         self._observed: dict[int, list[tuple[Release, int]]] = {}
 
@@ -40,11 +40,11 @@ class Scoped:
         """Which accesses of other clusters do not happen before the present of threads ``who``."""
         if not self._columns:
             return np.ones(who.shape, np.bool_)
-        knows = self._clocks.knows
+        known = self._clocks.known
         return np.array(
             [
                 not any(
-                    knows[t, column] and release.covers(int(c), int(a), int(e))
+                    known(t, column) and release.covers(int(c), int(a), int(e))
                     for release, column in self._columns.items()
                 )
                 for t, c, a, e in zip(who, cluster, agent, event, strict=True)
@@ -52,21 +52,20 @@ class Scoped:
             np.bool_,
         )
 
-    def _known(self, clock: Array) -> tuple[Release, ...]:
-        columns = self._columns.items()
-        return tuple(r for r, c in columns if c < clock.shape[1] and clock[0, c])
+    def _known(self, clock: Clock) -> tuple[Release, ...]:
+        return tuple(release for release, column in self._columns.items() if clock.of(column))
 
     def _acquire(self, tid: int, release: Release, scope: int) -> bool:
         """Whether ``tid`` acquires a release at a scope."""
         if min(scope, release.scope) < self._scope_between(tid, release.cluster, release.thread):
             return False
         clocks = self._clocks
-        if release.cluster == self._cluster:
+        if release.cluster == self._cluster and release.clock is not None:
             clocks.acquire(np.array([tid]), release.clock)
             return True
         if release not in self._columns:
             self._columns[release] = clocks.engine()
-        clocks.mark(tid, self._columns[release])
+        clocks.mark(np.array([tid]), self._columns[release])
         return True
 
     def _scope_between(self, tid: int, cluster: int, thread: int) -> int:
@@ -83,14 +82,13 @@ class Scoped:
             return ()
         return value.releases
 
-    def meet(self, tids: Array, release: Release, clock: Array) -> None:
+    def meet(self, tids: Array, release: Release, clock: Clock) -> None:
         """Let threads acquire a ``release`` of the grid, their own cluster's part by its clock."""
         clocks = self._clocks
         clocks.acquire(tids, clock)
         if release not in self._columns:
             self._columns[release] = clocks.engine()
-        for tid in map(int, tids):
-            clocks.mark(tid, self._columns[release])
+        clocks.mark(tids, self._columns[release])
 
     # Operations
 

@@ -30,11 +30,12 @@ operand in registers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from ..base.clocks import Clocks
+from ..base.clocks import Clock, Clocks
 from ..base.report import HazardKind
 from .snapshot import Snapshot, first_of_runs
 
@@ -44,6 +45,15 @@ Report = Callable[[HazardKind, int, int, int, int], None]
 
 IN_FLIGHT: Final = 2**31 - 1
 """Event of a write by an asynchronous copy that no wait has completed."""
+
+
+@dataclass
+class _EngineReads:
+    """By granule, when an engine read it last; the ``first`` and ``last`` that it ever did."""
+
+    seen: Array
+    first: int = IN_FLIGHT
+    last: int = -1
 
 
 class Shadow:
@@ -58,7 +68,7 @@ class Shadow:
         self.atomic = np.zeros(granules, np.bool_)
         self.seen = np.zeros((granules, clocks.threads), np.int32)
         self.last_seen = np.zeros(granules, np.int32)
-        self.engine_seen: dict[int, Array] = {}
+        self.engine_seen: dict[int, _EngineReads] = {}
         self.guarded: Array | None = None  # granules that hold a live mbarrier
         # Whether threads that write one granule in one statement race whatever they write.
         self.strict = False
@@ -72,7 +82,7 @@ class Shadow:
         who = tids if granules.ndim < 2 else tids[:, None]
         wrote = self.wrote[granules]
         if not self._is_known(wrote):
-            bad = wrote > self.clocks.knows[who, self.writer[granules]]
+            bad = wrote > self.clocks.known(who, self.writer[granules])
             if bad.any():
                 who, places = np.broadcast_arrays(who, granules)
                 self._blame_read(int(who[bad][0]), int(places[bad][0]))
@@ -130,11 +140,10 @@ class Shadow:
         self._report("race", granule, thread, int(self.writer[granule]), now)
 
     def _check_write(self, who: Array, granules: Array, *, atomic: bool) -> None:
-        knows = self.clocks.knows
         wrote = self.wrote[granules]
         if not self._is_known(wrote):
             writer = self.writer[granules]
-            bad = wrote > knows[who, writer]
+            bad = wrote > self.clocks.known(who, writer)
             bad &= writer != self.clocks.never
             if atomic:
                 bad &= ~self.atomic[granules]
@@ -142,24 +151,31 @@ class Shadow:
                 self._blame_write(int(who[bad][0]), int(granules[bad][0]))
         if self.guarded is not None:
             self._check_guarded(int(who.flat[0]), granules)
-        for engine, seen in self.engine_seen.items():
-            unseen = seen[granules] > knows[who, engine]
-            if unseen.any():
-                place = int(granules[unseen][0])
-                thread = int(who[unseen][0])
-                self._report("write-while-read", place, thread, -1, int(seen[place]))
+        self._check_engines(who, granules)
         # Reads older than anything unknown to the writer cannot conflict: the common case, cheap.
-        late = self.last_seen[granules] > self.clocks.floor[who]
+        late = self.last_seen[granules] > self.clocks.floor(who)
         if not late.any():
             return
         writers, places = who[late], granules[late]
-        unseen = self.seen[places] > knows[writers, : self.clocks.threads]
+        unseen = self.seen[places] > self.clocks.of_threads(writers)
         rows = np.flatnonzero(unseen.any(axis=1))
         for row in rows[:1]:
             reader = int(np.argmax(unseen[row]))
             event = int(self.seen[places[row], reader])
             place = int(places[row])
             self._report("write-while-read", place, int(writers[row]), reader, event)
+
+    def _check_engines(self, who: Array, granules: Array) -> None:
+        """Report what engines may still be reading where threads write."""
+        low, high = (granules.min(), granules.max()) if granules.size else (0, -1)
+        for engine, reads in self.engine_seen.items():
+            if reads.last < low or high < reads.first:
+                continue
+            unseen = reads.seen[granules] > self.clocks.of_engine(who, engine)
+            if unseen.any():
+                place = int(granules[unseen][0])
+                thread = int(who[unseen][0])
+                self._report("write-while-read", place, thread, -1, int(reads.seen[place]))
 
     def _blame_write(self, thread: int, granule: int) -> None:
         writer = int(self.writer[granule])
@@ -183,24 +199,35 @@ class Shadow:
     # Engines
 
     def engine_read(
-        self, engine: int, tids: Array, clock: Array, granules: Array, now: int
+        self, engine: int, tids: Array, clock: Clock, granules: Array, now: int
     ) -> None:
-        """Judge a read by an engine from ``now`` on; ``clock``: what is ordered before it."""
+        """Judge a read by an engine from ``now`` on; ``clock``: what is ordered before it.
+
+        ``granules`` ascend.
+        """
+        if not len(granules):
+            return
         writer, wrote = self.writer[granules], self.wrote[granules]
-        thread = int(tids[0])
-        bad = wrote > clock[0, writer]
+        late = wrote > clock.of(writer, self.clocks.plane)
+        if late.any():  # else known, as what is fenced is
+            self._blame_engine(int(tids[0]), granules, late, wrote > clock.of(writer))
+        if engine not in self.engine_seen:
+            self.engine_seen[engine] = _EngineReads(np.zeros(len(self.writer), np.int32))
+        reads = self.engine_seen[engine]
+        reads.seen[granules] = now
+        reads.first = min(reads.first, int(granules[0]))
+        reads.last = max(reads.last, int(granules[-1]))
+
+    def _blame_engine(self, thread: int, granules: Array, unfenced: Array, bad: Array) -> None:
+        """Report reads of what is not known, and of what a thread wrote that is not fenced."""
         if bad.any():
             self._blame_read(thread, int(granules[bad][0]))
-        fenced = clock[self.clocks.plane, writer]
-        unfenced = ~bad & (writer < self.clocks.threads) & (wrote > fenced)
+        unfenced = ~bad & (self.writer[granules] < self.clocks.threads) & unfenced
         if unfenced.any():
             place = int(granules[unfenced][0])
             self._report(
                 "missing-proxy-fence", place, thread, int(self.writer[place]), int(self.site[place])
             )
-        if engine not in self.engine_seen:
-            self.engine_seen[engine] = np.zeros(len(self.writer), np.int32)
-        self.engine_seen[engine][granules] = now
 
     def engine_write(self, engine: int, thread: int, granules: Array, now: int) -> None:
         """Judge a write by an engine for ``thread``, in flight until ``landed`` and waited for."""
@@ -211,7 +238,7 @@ class Shadow:
 
     def _check_fenced(self, thread: int, granules: Array) -> None:
         """Report generic accesses that ``thread`` knows of without a proxy fence since."""
-        knows, fenced = self.clocks.knows[thread], self.clocks.fenced[thread]
+        knows, fenced = self.clocks.row(thread), self.clocks.row(thread, self.clocks.plane)
         threads = self.clocks.threads
         writer, wrote = self.writer[granules], self.wrote[granules]
         bad = (writer < threads) & (wrote > fenced[writer]) & (wrote <= knows[writer])
@@ -249,6 +276,6 @@ class Shadow:
         first = first_of_runs(seen)
         into.plain(read, first)
         into.judge(np.arange(self.clocks.threads), seen[first])
-        for engine, seen in sorted(self.engine_seen.items()):
+        for engine, reads in sorted(self.engine_seen.items()):
             into.plain(engine)
-            into.judge(engine, seen)
+            into.judge(engine, reads.seen)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..base.clocks import Clocks
+from ..base.clocks import Clock, Clocks
 
 Array = np.ndarray[Any, Any]
 Label = Callable[[int], Any]
@@ -37,7 +37,9 @@ class Snapshot:
         self._parts: list[bytes] = []
         self._agents: list[Array] = []
         self._events: list[Array] = []
-        self._acquired: list[Array] = []
+        self._places: list[Array] = []  # of these among all that were added, runs of which are one
+        self._judged = 0
+        self._acquired: list[Clock] = []
         self._labels: dict[int, Any] = {}
         self._label = label
         self.floor = clocks.covered()
@@ -53,23 +55,29 @@ class Snapshot:
 
     def judge(self, agents: Any, events: Any) -> None:
         """Add events of accesses, which are compared with what clocks have for their agents."""
-        many = np.asarray(events, np.int64)
+        many = np.asarray(events)
         if isinstance(agents, int):
-            by = np.full(many.shape, agents)
+            many = many.reshape(-1)
+            starts = first_of_runs(many)
+            by = np.full(len(starts), agents, np.int64)
         else:
-            by, many = np.broadcast_arrays(np.asarray(agents, np.int64), many)
-        self._parts.append(f"judged {many.size} ".encode())
-        self._agents.append(by.reshape(-1))
-        self._events.append(many.reshape(-1))
+            who, many = np.broadcast_arrays(agents, many)
+            who, many = who.reshape(-1), many.reshape(-1)
+            starts = first_of_runs(many, who)
+            by = who[starts].astype(np.int64)
+        self._agents.append(by)
+        self._events.append(many[starts].astype(np.int64))
+        self._places.append(starts + self._judged)
+        self._judged += many.size
 
     def is_live(self, agents: Any, events: Any) -> Array:
         """Which events some clock does not cover."""
         live: Array = np.asarray(events > self.floor[agents])
         return live
 
-    def acquired(self, clock: Array) -> None:
+    def acquired(self, clock: Clock) -> None:
         """Add a clock that threads may acquire later."""
-        self._acquired.append(self._clocks.whole(clock))
+        self._acquired.append(clock)
 
     def statements(self, events: Array) -> Array:
         """Return the labels of ``events`` as small numbers, which are added to the digest."""
@@ -91,35 +99,74 @@ class Snapshot:
     def digest(self) -> bytes:
         """Return the digest of what was added, and of the clocks of all threads."""
         nobody = [np.zeros(0, np.int64)]
-        agents, events = (np.concatenate(nobody + some) for some in (self._agents, self._events))
+        agents, events, places = (
+            np.concatenate(nobody + some) for some in (self._agents, self._events, self._places)
+        )
         keys = np.where(events > self.floor[agents], (agents << _SHIFT) + events, 0)
         first = first_of_runs(keys)
         known, ranks = np.unique(np.append(keys[first], 0), return_inverse=True)
-        self.plain(first, ranks.astype(np.int32))
+        self.plain(self._judged, places[first], ranks.astype(np.int32))
         owners = known >> _SHIFT
         self.plain(owners)
-        columns = np.unique(owners[1:])
-        begins = np.searchsorted(owners, columns).astype(np.int32)
-        threads = self._clocks.planes(columns)
-        different = first_of_runs(threads.reshape(len(threads), -1))
-        self.plain(different, len(self._acquired))
-        bases = columns << _SHIFT
-        for clocks in (threads[different], *self._stacked(columns)):
-            covered = np.searchsorted(known, bases + np.maximum(clocks, 0), side="right")
-            self.plain(covered.astype(np.int32) - begins)
+        self._plain_clocks(known[1:], owners[1:])
         return hashlib.blake2b(b"".join(self._parts), digest_size=16).digest()
 
-    def _stacked(self, columns: Array) -> list[Array]:
-        """The clocks that may be acquired, as one array."""
-        return [np.stack([clock[:, columns] for clock in self._acquired])] if self._acquired else []
+    def _plain_clocks(self, known: Array, owners: Array) -> None:
+        """Add how many of the judged events of each agent every clock covers.
+
+        Agents of one class with the same events are covered alike, and threads of one class cover
+        alike: each is asked once. Which agents and which threads are alike is added, not classes.
+        """
+        self.plain(len(self._acquired))
+        if not len(known):
+            return
+        agents, begins = np.unique(owners, return_index=True)
+        events = known - (owners << _SHIFT)
+        ends = [*begins[1:].tolist(), len(known)]
+        alike: dict[tuple[int, bytes], int] = {}
+        groups = [
+            alike.setdefault((column, events[begin:end].tobytes()), len(alike))
+            for column, begin, end in zip(
+                self._clocks.at[agents].tolist(), begins.tolist(), ends, strict=True
+            )
+        ]
+        some = first_of_each(np.array(groups, np.int64))
+        which, threads = self._clocks.views(agents[some])
+        bases, starts = agents[some] << _SHIFT, begins[some]
+        clocks = [threads.reshape(-1, len(some)), self._clocks.of_themselves(agents[some])]
+        clocks += [clock.whole()[:, self._clocks.at[agents[some]]] for clock in self._acquired]
+        after = np.maximum(np.concatenate(clocks), 0) + bases
+        covered = np.searchsorted(known, after, side="right").astype(np.int32) - starts
+        numbers, table = distinct(np.ascontiguousarray(covered.T, np.int32))
+        self.plain(numbers[np.array(groups, np.int64)])
+        live = threads.shape[1] * len(threads)
+        rows = table[:, :live].reshape(len(table), len(threads), -1).swapaxes(0, 1)
+        unlike, rows = distinct(np.ascontiguousarray(rows[which]).reshape(len(which), -1))
+        self.plain(unlike, rows, table[:, live:])
 
 
-def first_of_runs(rows: Array) -> Array:
-    """The first row of each run of equal ones."""
+def first_of_runs(rows: Array, *others: Array) -> Array:
+    """The first row of each run of equal ones, equal in the ``others`` too."""
     changes = rows[1:] != rows[:-1]
+    for other in others:
+        changes |= other[1:] != other[:-1]
     if changes.ndim > 1:
         changes = changes.any(axis=1)
     starts: Array = np.concatenate(
         [np.zeros(min(1, len(rows)), np.int64), np.flatnonzero(changes) + 1]
     )
     return starts
+
+
+def first_of_each(numbers: Array) -> Array:
+    """Where each of some numbers stands first, by number."""
+    firsts: Array = np.unique(numbers, return_index=True)[1]
+    return firsts
+
+
+def distinct(rows: Array) -> tuple[Array, Array]:
+    """The number of each row among those that are different, and these, as they come."""
+    numbers: dict[bytes, int] = {}
+    found = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
+    where = np.array(found, np.int32)
+    return where, rows[first_of_each(where)]

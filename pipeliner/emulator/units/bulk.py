@@ -163,16 +163,14 @@ class BulkCopies:
             for store in done:
                 self._perform(store)
                 self._stores.remove(store)
-                engine = self._engines[tid]
-                known = self._cluster.clocks.knows[tid, engine]
-                self._cluster.clocks.knows[tid, engine] = max(known, store.event)
+                who = np.array([tid])
+                self._cluster.clocks.learn(who, self._engines[tid], store.event)
 
     def _written(self, tid: int, limit: int) -> None:
         """Let ``tid`` know that its stores in groups below ``limit`` are in global memory."""
         for store in [s for s in self._unwritten if s[0] == tid and s[1] < limit]:
             self._unwritten.remove(store)
-            knows, writer = self._cluster.clocks.knows, self._writers[tid]
-            knows[tid, writer] = max(knows[tid, writer], store[2])
+            self._cluster.clocks.learn(np.array([tid]), self._writers[tid], store[2])
 
     def snapshot(self, into: Snapshot) -> None:
         """Add the copies in flight, the groups of stores counted back from the one that is open."""

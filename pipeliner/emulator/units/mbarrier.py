@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...diagnostics import Reason, Why
+from ..base.clocks import Clock
 from ..memory.snapshot import Snapshot
 from ..memory.state import ClusterState, CtaState, GroupState
 from .fragments import WARP
@@ -45,8 +46,8 @@ class Mbarrier:
     engine: int
     thread: int  # that initialised it, and when
     event: int
-    building: Array  # clock of the arrivals so far
-    completed: Array  # the same at the end of the last phase
+    building: Clock  # of the arrivals so far
+    completed: Clock  # the same at the end of the last phase
     pending: int
     bytes: int = 0
     phase: int = 0  # the current, incomplete one
@@ -147,7 +148,7 @@ class Mbarriers:
     def fence(self, tids: Array) -> None:
         """Run fence.mbarrier_init or a proxy fence of the threads that initialised."""
         for barrier in self._live.values():
-            barrier.visible |= bool((tids == barrier.thread).any())
+            barrier.visible = barrier.visible or bool((tids == barrier.thread).any())
 
     def counts(self, cta: CtaState) -> dict[int, int]:
         """How many arrivals each mbarrier of a CTA waits for, by its byte offset."""
@@ -175,7 +176,7 @@ class Mbarriers:
                 detail=Reason("hazard.mbarrier_none"),
             )
             return None
-        ordered = self._cluster.clocks.knows[tids, barrier.thread] >= barrier.event
+        ordered = self._cluster.clocks.known(tids, barrier.thread) >= barrier.event
         detail: Why = ""
         if not ordered.all():
             detail = Reason("hazard.mbarrier_unordered")
@@ -234,10 +235,9 @@ class Mbarriers:
         That phase completes later in time than what they do, if it is counted there.
         """
         clocks = self._cluster.clocks
-        known = clocks.earlier[tids, barrier.engine]
-        if (known < barrier.completed[0, barrier.engine]).any():
+        known = clocks.earlier(tids, barrier.engine)
+        if (known < barrier.completed.of(barrier.engine)).any():
             self.unordered.add(barrier.name)
-        barrier.building = clocks.whole(barrier.building)
         clocks.precede(barrier.building, tids)
 
     def arrive_later(self, barrier: Mbarrier, tids: Array, event: int) -> None:
@@ -253,7 +253,7 @@ class Mbarriers:
                 detail=Reason("hazard.surplus_arrivals", count=len(tids), state=barrier.state()),
             )
             return
-        np.maximum.at(barrier.building[0], tids, event)
+        self._cluster.clocks.arrive(barrier.building, tids, event)
         barrier.pending -= len(tids)
         self._settle(barrier)
 
@@ -279,7 +279,7 @@ class Mbarriers:
             barrier.cta.shadow.arrive(tids, granules, event)
             barrier.copied = (now, site)
         barrier.landed, barrier.copies = [], []
-        barrier.building[:, barrier.engine] = now
+        barrier.building.pass_on(barrier.engine, now)
         barrier.completed = barrier.building.copy()
         barrier.pending = barrier.count
         barrier.phase += 1
@@ -291,9 +291,9 @@ class Mbarriers:
 
         Else that wait, had it been a little later, would have found the parity flipped back.
         """
-        clock = barrier.completed[0]
+        clock = barrier.completed
         for tids, event in barrier.waits:
-            late = tids[clock[tids] < event]
+            late = tids[clock.of(tids) < event]
             if late.size:
                 # The warps of a thread group issue wgmma as one.
                 warps, of = np.unique(late // WARP, return_inverse=True)
@@ -328,7 +328,7 @@ class Mbarriers:
             into.plain(barrier.phase % 2, barrier.visible, bool(barrier.last))
             into.judge(barrier.thread, barrier.event)
             into.judge(barrier.engine, barrier.copied[0])
-            into.judge(barrier.engine, int(barrier.completed[0, barrier.engine]))
+            into.judge(barrier.engine, int(barrier.completed.of(barrier.engine)))
             into.acquired(barrier.building)
             into.acquired(barrier.completed)
             for tids, event in sorted(barrier.waits, key=lambda wait: int(wait[0][0])):
@@ -349,7 +349,7 @@ class Mbarriers:
         """Report what is half done when all threads have exited."""
         clocks = self._cluster.clocks
         for barrier in self._live.values():
-            mine = clocks.knows[self._threads(barrier.cta)]
+            known = clocks.known(self._threads(barrier.cta), barrier.engine)
             where = {"buffer": barrier.name, "offset": barrier.offset}
             left = Reason("hazard.at_exit", state=barrier.state())
             if barrier.pending != barrier.count and barrier.last:
@@ -359,13 +359,13 @@ class Mbarriers:
             completed, site = barrier.copied
             unfinished = [site for _, site in barrier.landed]
             unfinished += [site for *_, site in barrier.copies]
-            if unfinished or mine[:, barrier.engine].max() < completed:
+            if unfinished or known.max() < completed:
                 site = unfinished[0] if unfinished else site
                 detail = Reason("hazard.bytes_unwaited", mbarrier=barrier.named())
                 barrier.cta.add_hazard("never-waited", site, **where, detail=detail)
         for (tid, rank), event in self._remote.items():
             peer = self._cluster.ctas[rank]
-            if clocks.knows[self._threads(peer), tid].max() < event:
+            if clocks.known(self._threads(peer), tid).max() < event:
                 cta = self._cluster.cta_of(tid)
                 cta.add_hazard(
                     "exit-before-peer",
@@ -374,8 +374,8 @@ class Mbarriers:
                     detail=Reason("hazard.peer_exited", block=peer.block),
                 )
 
-    def _threads(self, cta: CtaState) -> slice:
-        return slice(cta.first, cta.first + cta.threads)
+    def _threads(self, cta: CtaState) -> Array:
+        return np.arange(cta.first, cta.first + cta.threads)
 
 
 def by_address(tids: Array, addresses: Array) -> Iterator[tuple[int, Array]]:

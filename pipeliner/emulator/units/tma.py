@@ -74,8 +74,8 @@ def _load(
             thread=tid,
             detail=Reason("hazard.shared_alignment", multiple=alignment),
         )
-    inside = (offsets >= 0) & (offsets < cta.window.nbytes)
-    if not inside.all():
+    if len(offsets) and not 0 <= offsets.min() <= offsets.max() < cta.window.nbytes:
+        inside = (offsets >= 0) & (offsets < cta.window.nbytes)
         group.hazard("out-of-bounds", name, int(offsets[~inside][0]), thread=tid)
         offsets, data = offsets[inside], data[inside]
     for barrier in _destinations(group, np.array([tid]), bar, cta_mask):
@@ -173,9 +173,8 @@ def tensor_store(
         raise EmulatorError("tensor_map.tiled_store")
     for tid, (start, *at) in _each(group, [src, *coords], mask):
         if not group.cta.cluster.moves_data:
-            places = tensor_map.shared_offsets(tmap.map, start)
-            size = tmap.map.itemsize
-            _store(group, tid, name, start, SHARED_ALIGNMENT, places, _nowhere, size, None)
+            places = _bytes_of_box(tmap.map, start)
+            _store(group, tid, name, start, SHARED_ALIGNMENT, places, _nowhere, 1, None)
             continue
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
@@ -230,7 +229,9 @@ def _store(
             thread=tid,
             detail=Reason("hazard.shared_alignment", multiple=alignment),
         )
-    spread = (offsets[:, None] + np.arange(itemsize)).reshape(-1)
+    spread = offsets
+    if itemsize > 1:
+        spread = (offsets[:, None] + np.arange(itemsize)).reshape(-1)
     if len(spread) and (spread.min() < 0 or spread.max() >= cta.window.nbytes):
         group.hazard("out-of-bounds", name, int(spread.max()), thread=tid)
         return

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...diagnostics import Reason
+from ..base.clocks import Clock
 from ..base.report import in_flight
 from ..memory.snapshot import Snapshot
 from ..memory.spaces import LocalView
@@ -268,12 +269,11 @@ class MatrixUnits:
             if target:
                 last = max(events[target - 1] for events in unit.events)
                 tids = group.tids[rows]
-                knows = self._cluster.clocks.knows
-                knows[tids, unit.engine] = np.maximum(knows[tids, unit.engine], last)
+                self._cluster.clocks.learn(tids, unit.engine, last)
                 group.waited[rows] = unit.events[warp][target - 1]
         return True
 
-    def ordered(self, tid: int, event: int, clock: Array) -> bool:
+    def ordered(self, tid: int, event: int, clock: Clock) -> bool:
         """Whether ``event`` of a thread precedes ``clock`` through an operation that it issued.
 
         An operation cannot complete before each warp has issued its part.
@@ -283,8 +283,7 @@ class MatrixUnits:
         following = bisect_right(unit.events[warp], event)
         if following == len(unit.events[warp]):
             return False
-        known = clock[unit.engine] if unit.engine < len(clock) else 0
-        return bool(unit.events[warp][following] <= known)
+        return bool(unit.events[warp][following] <= clock.of(unit.engine))
 
     def note_issues(self, tids: Array, event: int, into: Snapshot) -> None:
         """Add the first operation that the warp of each of ``tids`` has issued since ``event``."""
