@@ -74,7 +74,10 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "PING_PONG_STEPS": "what is compared by default",
     "POWER_LIMIT_US": "the scale of POWER_LIMITED_RATE, which is left out",
     "REGISTER_DEPTH": "which code is made",
+    "ROOF_RESIDUAL": "the interval of a predicted time, not the time",
     "SHORT_BOX_BYTES": "which tiles are compared",
+    "SHORT_RESIDUAL": "the interval of a predicted time, not the time",
     "USUAL_DEPTH": "which depths are tried",
+    "WAITING_RESIDUAL": "the interval of a predicted time, not the time",
 }
 """Other such constants, and what each decides that no time of a log shows."""
