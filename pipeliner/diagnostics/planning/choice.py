@@ -9,8 +9,8 @@ SENTENCES: Final = {
     "request.asked": "asked for",
     # What was compared
     "choice.predicted": (
-        "predicted {us:.1f} us: {roofline:.0%} of the compute roofline of {machine}, limited by "
-        "{limiter}"
+        "predicted {us:.1f} us, {start_us:.1f} us of them to start and end: {roofline:.0%} of the "
+        "compute roofline of {machine}, limited by {limiter}"
     ),
     "choice.taken": "{what} is taken: {why}",
     "choice.not_taken": "{what} is not taken: {why}",
