@@ -7,6 +7,7 @@ python -m tests.gpu.planted wgmma fence 100      runs it 100 times, and says how
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import count
 from typing import Any, Final
@@ -114,8 +115,8 @@ def planted_with(kernel: Kernel, mutant: Mutant) -> Kernel:
     def plant(mod: Any, _ctx: Any) -> Any:
         return tvm.IRModule({var: bodies[str(var.name_hint)] for var in mod.functions})
 
-    def finalize() -> Any:
-        return tvm.transform.Sequential([finalize_device(), plant])
+    def finalize() -> Callable[[Any], Any]:
+        return lambda mod: plant(finalize_device()(mod))
 
     registered = f"planted_{next(_NUMBERS)}"
     tirx.register_tir_pipeline(registered, lambda: (pipeline, finalize_host, finalize))

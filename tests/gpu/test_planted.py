@@ -12,9 +12,6 @@ SHOWS = {"barrier": "__syncthreads()", "wait": "wait_group", "slot": "buf_dyn_sh
 
 
 @pytest.mark.parametrize(("name", "kind"), DEFECTS)
-@pytest.mark.deep(
-    "test_one_mutant_for_each_synchronisation_in_the_cuda; the other tests here, on a GPU"
-)
 def test_the_cuda_differs_where_the_defect_is(name: str, kind: str) -> None:
     before = whole(name, "sm_90").cuda.splitlines()
     after = planted(name, kind, "sm_90").cuda.splitlines()
@@ -24,9 +21,7 @@ def test_the_cuda_differs_where_the_defect_is(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", CROSSING)
-@pytest.mark.deep(
-    "test_one_mutant_for_each_synchronisation_in_the_cuda; the other tests here, on a GPU"
-)
+@pytest.mark.deep("test_the_cuda_differs_where_the_defect_is")
 def test_a_proxy_fence_left_out_is_all_that_differs(name: str) -> None:
     """The emulator objects to nothing but the fence that is missing."""
     before = whole(name, "sm_90a").cuda.splitlines()
