@@ -141,7 +141,7 @@ def _operands(conv: ConvShape, runs: _Runs) -> tuple[Operand, Operand]:
             conditions.append(flat >= 0)
         if last >= runs.width:
             conditions.append(flat < runs.width)
-        return [image, *found, *_unfolded(flat, runs.margin, conv.c)], conditions
+        return [image, *found, *unfolded(flat, runs.margin, conv.c)], conditions
 
     def weight(at: Coordinates) -> Element:
         _, early = runs.start(at)
@@ -149,7 +149,7 @@ def _operands(conv: ConvShape, runs: _Runs) -> tuple[Operand, Operand]:
         conditions = [flat >= 0] if ends_early else []
         if runs.phases > 1:
             conditions.append(flat < runs.length)
-        where = _unfolded(flat, runs.most_early, conv.c)
+        where = unfolded(flat, runs.most_early, conv.c)
         return [at["j"], *position(conv, at)[:-1], *where], conditions
 
     images = Operand(
@@ -210,7 +210,7 @@ def _output(conv: ConvShape, phases: int, at: Coordinates) -> tuple[Any, list[An
     return image, places
 
 
-def _unfolded(flat: Any, before: int, channels: int) -> list[Any]:
+def unfolded(flat: Any, before: int, channels: int) -> list[Any]:
     """Column and channel at place ``flat`` of an image row, at least ``-before``.
 
     The division is of no negative number, so that the place is found again in the address.

@@ -3,6 +3,8 @@
 M counts output channels, and K all pixels:
 
     dW[k, r, s, c] = sum over n, p, q of dY[n, p, q, k] * X[n, p * stride + r - pad, ..., c]
+
+N counts the channels of one of the kernel's positions, or of a row of them (``weight_runs``).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .conv import Conv
 from .conv_shape import padded, strided
 from .gradient import ConvGradient
+from .weight_runs import by_runs, has_short_rows
 from .windows import (
     channel_run,
     filter_indices,
@@ -128,7 +131,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
     else:
         gradients = within_images(conv, gradients, conv.out_size, last, math.prod(conv.out_size))
         pixels = within_images(conv, pixels, conv.out_size, *pixel_runs(conv))
-    return Contraction(
+    found = Contraction(
         name=name,
         types=conv.types,
         batch_axes=(*group_axis(conv), *kernel_axes(conv)),
@@ -144,6 +147,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
         channels=conv.k,
         rows=conv.channels_last,
     )
+    return by_runs(conv, found, pixel) if has_short_rows(conv) else found
 
 
 def _outputs_by_boxes(conv: Conv, rows: bool) -> dict[str, Any]:

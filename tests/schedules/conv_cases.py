@@ -125,6 +125,18 @@ CASES = {
         ConvWeightGrad(conv2d(1, 6, 6, 16, 16, 3, 3, pad=1, dtype="fp32")),
         SIMT,
     ),
+    "weight gradient of a stem": (
+        ConvWeightGrad(conv2d(2, 10, 12, 3, 16, 7, 7, stride=2, pad=3)),
+        ConvTile(16, 32, 16),
+    ),
+    "weight gradient of a stem by rows, split": (
+        ConvWeightGrad(conv2d(2, 9, 11, 5, 16, 3, 4, stride=(1, 2), pad=(1, 0, 2, 0))),
+        ConvTile(16, 16, 16, fold=True, splits=3),
+    ),
+    "weight gradient of one channel": (
+        ConvWeightGrad(conv1d(3, 20, 1, 16, 5, stride=3, pad=(0, 4), dtype="fp32")),
+        ConvTile(16, 16, 8),
+    ),
     "stationary": (SAME, ConvTile(32, 24, 16, stationary=True)),
     "stationary, phases": (
         conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3),
