@@ -36,6 +36,7 @@ from .input_grad import ConvInputGrad
 from .phases import has_phases
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
+from .weight_runs import has_short_rows
 from .windows import GROUP, PIXELS
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
@@ -130,6 +131,7 @@ __all__ = [
     "conv3d",
     "each_of",
     "has_phases",
+    "has_short_rows",
     "numpy_dtype",
     "reduction_tiles",
     "results_of",
