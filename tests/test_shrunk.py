@@ -128,13 +128,14 @@ def test_the_command_says_what_it_runs(capsys: pytest.CaptureFixture[str]) -> No
     asked = ["gemm", "--m", "16", "--target", "h100"]
     assert cli.main(["plan", *asked, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    (instruction,) = (matmul["instruction"] for matmul in plan["matmuls"])
+    (matmul,) = plan["matmuls"]
+    tile = "x".join(str(matmul[side]) for side in "mnk")
     depth = plan["mbarriers"][0]["depth"]
     once = ("--timing", "late", "--order", "lockstep")
     assert cli.main(["verify", *asked, *once]) == 0
     first, second, _ = capsys.readouterr().out.splitlines()
     assert first.startswith("float16 GEMM 16 x 4096 x 4096 NT verified on 16x")
-    assert f": the same tile 16x64x64, {instruction}, tma, " in first
+    assert f": the same tile {tile}, {matmul['instruction']}, tma, " in first
     assert first.endswith(f", depth {depth}")
     assert second.startswith("right: gemm_16x")
     assert cli.main(["verify", *asked, *once, "--json"]) == 0

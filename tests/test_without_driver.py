@@ -56,7 +56,7 @@ def architectures(library: bytes) -> list[int]:
 
 
 def built(target: str) -> Kernel:
-    return pipeliner.build(SPEC, target)
+    return pipeliner.build(SPEC, target, instruction="wgmma" if target == "h100" else "mma")
 
 
 @pytest.mark.parametrize(

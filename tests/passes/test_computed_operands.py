@@ -37,7 +37,9 @@ def lies_in_shared(kernel: Kernel, buffer: str) -> bool:
 @pytest.mark.parametrize(("target", "roles"), [("a100", []), ("rtx5090", ["consumer", "producer"])])
 def test_weights_stay_where_they_are_computed(target: str, roles: list[str]) -> None:
     attention = Attention(1, 1, 60, 75, 32)
-    kernel = built(attention, AttentionTile(64, 32), target)
+    kernel = built(
+        attention, AttentionTile(64, 32), target, **({"mechanism": "tma"} if roles else {})
+    )
     assert [role.name for role in kernel.plan.roles] == roles
     assert operands(kernel) == ["shared", "computed"]
     assert not lies_in_shared(kernel, "weights")
