@@ -142,11 +142,13 @@ def wgmma_timing(
 def _is_chained(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]) -> bool:
     """Whether threads that multiply by tensor cores compute on sums between the matmuls.
 
-    What reads staged tiles alone waits for no matmul of its step, and runs under them.
+    Or on operands, which a matmul waits for. What else reads staged tiles alone waits for no matmul
+    of its step, and runs under them.
     """
     by_tensor_core = [multiplied_by(plan).rate is not None for _, plan in matmuls_of(loop, matmuls)]
     between = [op for op in loop.ops if isinstance(op, StatementInfo) and not op.reads]
-    return bool(between) and any(by_tensor_core)
+    computed = [op for op, _ in matmuls_of(loop, matmuls) if op.computed]
+    return bool(between or computed) and any(by_tensor_core)
 
 
 def _is_wide(plan: MatmulPlan) -> bool:

@@ -56,8 +56,8 @@ FEWEST_GROUPS: Final = 8
 DECLARED: Final = 64
 """Bytes to which TVM declares a parameter aligned."""
 
-SPLIT_ROUNDS: Final = (1, 2)
-"""How often the CTAs of all splits fill the SMs."""
+SPLIT_ROUNDS: Final = (1, 2, 4)
+"""How often the CTAs of all splits fill the SMs: a few of them at once hide what each waits for."""
 
 
 def schedule_packed(what: PackedGemm, tile: RowTile) -> Any:
