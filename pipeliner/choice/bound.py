@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 
-from ..cost.busy import PIPE_NORM, RESTART_CYCLES
+from ..cost.busy import OVERLAP_NORM, PIPE_NORM, RESTART_CYCLES
 from ..cost.memory import EXPOSED_LATENCIES, compulsory_us
-from ..cost.predict import ASSUMED_TRIP, MEMORY_NORM
+from ..cost.predict import ASSUMED_TRIP
 from ..cost.usage import Usage
 from ..cost.work import written
 from ..instructions.dtypes import element_bytes
@@ -51,7 +51,7 @@ def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
         once += (2 * math.sqrt(rounds) - 1) * (usage.l2 + stored)
         on_sms = machine.cycles_to_us(rounds * trip * busy + once)
         memory = _memory_us(info, loop, machine)
-        us += float((on_sms**MEMORY_NORM + memory**MEMORY_NORM) ** (1.0 / MEMORY_NORM))
+        us += float((on_sms**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM))
     return us
 
 

@@ -2,7 +2,7 @@
 
 ``passes/map/elementwise.py`` maps them.
 
-    us = launch_us + (2 * global_latency + ELEMENTWISE_TRAFFIC * bytes / bandwidth) / clock
+    us = launch_us + (2 * global_latency + bytes / bandwidth) / clock
 
 A load and a store stand behind one another; all bytes move at the rate of memory.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 from ..diagnostics import Reason, all_of, each_of
 from ..machine import WARP, Machine
-from ..machine.constant import chosen, constant, fitted
+from ..machine.constant import chosen, constant
 from ..plan import ElementwisePlan
 from ..values.facts import ElementwiseInfo
 
@@ -27,23 +27,6 @@ ELEMENTWISE_THREADS: Final = constant(
     formula="threads = min(ELEMENTWISE_THREADS, elements / vector)",
     source=chosen("eight CTAs fill an SM"),
     date="2026-11-21",
-)
-
-
-ELEMENTWISE_TRAFFIC: Final = constant(
-    "ELEMENTWISE_TRAFFIC",
-    1.3,
-    "1",
-    "bytes that cross to memory for each that an elementwise kernel moves: what was just written "
-    "is read from L2, what is written drives out as much",
-    formula="cycles = 2 * global_latency + ELEMENTWISE_TRAFFIC * bytes / sms / "
-    "dram_bytes_per_cycle",
-    source=fitted(
-        "77 candidates of six workloads of the H100 log on tensor cores with split-K, beside what "
-        "the partial sums drive out",
-        "residual not recorded",
-    ),
-    date="2026-11-22",
 )
 
 
@@ -72,6 +55,6 @@ def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan
 def elementwise_us(info: ElementwiseInfo, machine: Machine) -> float:
     """Microseconds from the end of the kernel before to its own; one CTA where that is symbolic."""
     moved = (info.ctas or 1) * info.global_bytes
-    passing = ELEMENTWISE_TRAFFIC * moved / machine.sms / machine.dram_bytes_per_cycle
+    passing = moved / machine.sms / machine.dram_bytes_per_cycle
     cycles = 2 * machine.global_latency + passing
     return machine.launch_us + machine.cycles_to_us(cycles)

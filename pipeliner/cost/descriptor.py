@@ -111,8 +111,6 @@ class Traffic:
     """Bytes of global memory that all CTAs together read, each counted once (compulsory)."""
     memory_us: float = 0.0
     """Microseconds in which memory moves the compulsory traffic; 0: it is not known."""
-    from_memory: bool = False
-    """Every step loads from memory: no other CTA reads the same."""
     stationary_bytes: int = 0
     """Bytes of the stationary operand that a CTA loads before the loop."""
     l1_lines: float = 0.0
@@ -130,15 +128,15 @@ class LoadTiming:
     """An iteration has a CTA barrier; without one, mbarriers say what has landed."""
     handshake: int = 0
     """Cycles that a load takes longer than its latency: the full/empty mbarrier pair of a producer
-    warp, or the computation of im2col addresses."""
+    warp."""
     blocking: bool = False
     """A copy is waited for where it is issued, whatever the depth."""
     register_staged: bool = False
     """Copies go through registers: one tile is in flight, whatever the depth."""
-    hoisted: float = 0.0
-    """Fraction of the loads that nvcc issues one step early where the ring has one slot."""
     spread: float = 0.0
     """Fraction of an iteration after which the last of its copies is issued."""
+    produced: bool = False
+    """A producer warp issues them, as soon as the consumers have released a slot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from ..machine import Machine
-from ..machine.constant import chosen, constant, fitted
+from ..machine.constant import chosen, constant, measured
 from .predict import Prediction
 
 TimeBound: TypeAlias = Literal["short", "roof", "waiting"]
@@ -61,7 +61,7 @@ SHORT_RESIDUAL: Final = constant(
     "1",
     "residual of short kernels",
     formula="interval = us * (1 +- SHORT_RESIDUAL)",
-    source=fitted(_LOGS, "80 % out of sample"),
+    source=measured(_LOGS, "80 % out of sample"),
     date="2026-11-24",
 )
 
@@ -71,7 +71,7 @@ ROOF_RESIDUAL: Final = constant(
     "1",
     "residual of kernels that arithmetic or memory bounds",
     formula="interval = us * (1 +- ROOF_RESIDUAL)",
-    source=fitted(_LOGS, "80 % out of sample"),
+    source=measured(_LOGS, "80 % out of sample"),
     date="2026-11-24",
 )
 
@@ -81,7 +81,7 @@ WAITING_RESIDUAL: Final = constant(
     "1",
     "residual of kernels that wait for most of their time",
     formula="interval = us * (1 +- WAITING_RESIDUAL)",
-    source=fitted(_LOGS, "80 % out of sample"),
+    source=measured(_LOGS, "80 % out of sample"),
     date="2026-11-24",
 )
 

@@ -6,7 +6,7 @@ short, for one kernel:
     cycles = iterations of an SM at ``step`` cycles each + prologues, epilogues and stores (steps)
     step   = norm(busy, alone / CTAs)          several CTAs interleave on an SM (steps, busy)
     alone  = max(busy + bubble, (T + ...) / (depth - 1))      a ring of ``depth`` slots (steps)
-    T      = latency + l2                      from the issue of a load to its last byte
+    T      = global_latency + handshake + l2   from the issue of a load to its last byte
     us     = norm(cycles / clock, memory)      memory works beside the SMs (memory, power)
 
 ``R = T + (1 + ahead + spread) * CTAs * II`` is how long a slot is in use, and ``ceil(R / (CTAs *
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from ..diagnostics import Reason
 from ..machine import Machine
 from ..machine.constant import chosen, constant, fitted, measured
-from .busy import busy_and_bubble, hidden_bubble
+from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble
 from .descriptor import Depth, Work, least, most
 from .l1 import l1_wait_cycles
 from .memory import loading, memory_us
@@ -40,33 +40,6 @@ ASSUMED_TRIP: Final = constant(
     date="2026-11-21",
 )
 
-LATER_WAVE_MISSES: Final = constant(
-    "LATER_WAVE_MISSES",
-    0.4,
-    "1",
-    "fraction of the steps of all waves but the first that wait for memory: the first wave reads "
-    "what nobody has read, later ones find most of it in L2",
-    formula="cold = LATER_WAVE_MISSES + (1 - LATER_WAVE_MISSES) / waves",
-    source=fitted(
-        "H100 log, nine workloads", "loads take 450 cycles, and 670 in a kernel of one wave"
-    ),
-    date="2026-11-21",
-)
-
-MEMORY_NORM: Final = constant(
-    "MEMORY_NORM",
-    4.5,
-    "1",
-    "exponent of the norm of what SMs take and what memory takes beside them",
-    formula="us = (sm_us ^ MEMORY_NORM + memory_us ^ MEMORY_NORM) ^ (1 / MEMORY_NORM)",
-    source=fitted(
-        "147 register-staged kernels of 20 products and layers that no log has (H100)",
-        "13 % rms with 4, 15 % with 5; converted weights 16 and 14 % too slow at most; the nine "
-        "fitted workloads do not tell 4 and 5 apart",
-    ),
-    date="2026-11-22",
-)
-
 CROSS_STEP_DEPTH: Final = constant(
     "CROSS_STEP_DEPTH",
     4,
@@ -82,32 +55,6 @@ CROSS_STEP_DEPTH: Final = constant(
     date="2026-11-22",
 )
 
-CROSS_STEP_LOAD: Final = constant(
-    "CROSS_STEP_LOAD",
-    1.5,
-    "1",
-    "time until the last bytes of the last load have landed, over T, where wgmma stays in flight",
-    formula="alone = (CROSS_STEP_LOAD * T + ...) / (depth - 2)",
-    source=fitted(
-        "H100 log, the half that may be fitted to, recorded both ways", "residual not recorded"
-    ),
-    date="2026-11-22",
-)
-
-MEMORY_IDLE: Final = constant(
-    "MEMORY_IDLE",
-    0.5,
-    "1",
-    "fraction of the time in which memory takes a tile that its SM asks for nothing, between two "
-    "CTAs that it has one by one",
-    formula="memory_us += MEMORY_IDLE * (waves - 1) / CTAs * tile_bytes / bandwidth",
-    source=measured(
-        "H100, rn50_1x1_56: 392 CTAs of 256x64, one an SM, 32.1 us, as 132 persistent ones 30.5; "
-        "523 of 192x64 33.6 us one by one, 31.4 two by two"
-    ),
-    date="2026-11-22",
-)
-
 
 START_US: Final = constant(
     "START_US",
@@ -115,7 +62,8 @@ START_US: Final = constant(
     "us",
     "until a kernel's first instruction runs and from its last one until the next event: launch, "
     "instructions and descriptors that no cache has, and the end of the grid",
-    formula="us = START_US + (sm_us ^ MEMORY_NORM + memory_us ^ MEMORY_NORM) ^ (1 / MEMORY_NORM)",
+    formula="us = START_US + (sm_us ^ OVERLAP_NORM + memory_us ^ OVERLAP_NORM) ^ (1 / "
+    "OVERLAP_NORM)",
     source=fitted(
         "candidates below 40 us of both logs, in steps of 0.5: 2.0 to 2.5 on the H100, 2.5 to 3.0 "
         "on the H200, 3.5 at the median of 16 fresh workloads there",
@@ -232,18 +180,15 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     ctas = work.grid.ctas
     rounds = fit.ctas if ctas is None else math.ceil(ctas / machine.sms)
     resident = min(fit.ctas, rounds)
-    waves = math.ceil(rounds / resident)
     trip = ASSUMED_TRIP if work.grid.trip is None else work.grid.trip
 
     l1_wait = l1_wait_cycles(
         machine, work.traffic.l1_lines, resident * (smem + machine.smem_reserved)
     )
     busy, bubble = busy_and_bubble(work, machine, resident, l1_wait)
-    latency = _latency(work, machine, waves)
-    hidden, arrival = 0.0, 1.0
-    if in_flight:
-        hidden, arrival = hidden_bubble(work, busy, bubble, l1_wait), CROSS_STEP_LOAD
-    shares = Shares(resident, rounds, trip, busy, bubble, l1_wait, hidden, arrival)
+    latency = machine.global_latency + work.loads.handshake
+    hidden = hidden_bubble(work, busy, bubble, l1_wait) if in_flight else 0.0
+    shares = Shares(resident, rounds, trip, busy, bubble, l1_wait, hidden)
     slots = _free_slots(depth, in_flight)
     cycles, step = on_sms(work, machine, slots, shares, latency)
     if work.loads.register_staged and work.traffic.memory_us:
@@ -256,9 +201,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         running = ctas
     memory = memory_us(work, machine, running, slots, us)
     if memory:
-        stored = work.stores.tile_bytes / machine.dram_bytes_per_cycle / (machine.clock_ghz * 1e3)
-        memory += MEMORY_IDLE * (waves - 1) / resident * stored
-        us = (us**MEMORY_NORM + memory**MEMORY_NORM) ** (1.0 / MEMORY_NORM)
+        us = (us**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM)
     return Prediction(
         deepest,
         resident,
@@ -279,18 +222,3 @@ def _free_slots(depth: Depth, in_flight: int) -> Depth:
     if isinstance(depth, int):
         return depth - in_flight
     return {name: slots - in_flight for name, slots in depth.items()}
-
-
-def _latency(work: Work, machine: Machine, waves: int) -> float:
-    """Cycles until the first bytes of a load arrive, as a mean over the steps of all waves.
-
-        cold    = LATER_WAVE_MISSES + (1 - LATER_WAVE_MISSES) / waves
-        latency = l2_latency + cold * (global_latency - l2_latency) + handshake
-
-    What no other CTA reads is always cold.
-    """
-    cold = 1.0
-    if not work.traffic.from_memory:
-        cold = LATER_WAVE_MISSES + (1 - LATER_WAVE_MISSES) / waves
-    near, far = machine.l2_latency, machine.global_latency
-    return (near + cold * (far - near) if near < far else far) + work.loads.handshake

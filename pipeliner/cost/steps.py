@@ -1,29 +1,30 @@
 """Cycles that the SMs take for a pipelined loop: its steps, and what stands around them.
 
-    T     = (latency + l2) * arrival
-    alone = T + bubble - hoisted * T + busy + first + barrier_cycles               depth 1
+    T     = latency + l2
+    alone = T + bubble + busy + first + barrier_cycles                             depth 1
     alone = min(max(shared, (T + bubble + (spread + ahead) * busy) / (depth - 1)),
                 max(shared + first, (T + bubble + spread * busy) / (depth - 1)))   depth > 1
     alone = max(alone, serial or overlapped + L1 wait + bubble - hidden)           math warps copy
-    step  = (busy ^ INTERLEAVE_NORM + (alone / CTAs) ^ INTERLEAVE_NORM) ^ (1 / INTERLEAVE_NORM)
+    step  = (busy ^ OVERLAP_NORM + (alone / CTAs) ^ OVERLAP_NORM) ^ (1 / OVERLAP_NORM)
 
-with ``shared = busy + bubble - hidden``; ``step = alone`` with one CTA an SM. ``alone`` is a step
+with ``shared = busy + bubble - hidden``, and ``spread`` of TMA's copies RELEASE_STEPS from
+``OVERLAP_DEPTH`` slots on; ``step = alone`` with one CTA an SM. ``alone`` is a step
 of a CTA that has the SM for itself: it stalls once in each step, so that whatever it does behind
 the wait or before the issue of its copy adds to T. Fragments of the next tile are read early where
 that is faster. Several CTAs fill each other's stalls as far as pipes allow.
 
     cycles = full * CTAs * ((trip - fills) * step + fills * last)      waves of all CTAs
-           + crowd * ((trip - fills) * step' + fills * last')          the last wave, if smaller
+           + rest * ((trip - fills) * step' + fills * last')           the last wave, if smaller
            + rounds * tiles * uncoalesced
            + (1 + (waves - 1) / CTAs) * once
 
-``last`` is a step that waits for no load, ``step'`` one with ``crowd`` CTAs; ``rounds`` CTAs of an
+``last`` is a step that waits for no load, ``step'`` one with ``rest`` CTAs; ``rounds`` CTAs of an
 SM in all are ``waves`` of ``CTAs`` at once. ``once`` is what a CTA takes beside its steps:
 
     once = fills * (latency + CTAs * l2 + drain) + CTAs * stationary_bytes / rate
          + (tiles - fills) * between
     drain   = slot_waits * STORE_SLOT_CYCLES + global_latency
-            + CTAs * tile_bytes / dram_bytes_per_cycle * (SECTOR_WRITES where uncoalesced)
+            + CTAs * tile_bytes / dram_bytes_per_cycle
     between = STAGED_STORE_PASSES * tile_bytes * (1 by TMA, else DIRECT_STORE_COST)
               / smem_bytes_per_cycle + slot_waits * STORE_SLOT_CYCLES
               - (groups - 1) * steps of a tile (ping-pong, at least 0) + COLD_TILE_CYCLES (im2col)
@@ -39,6 +40,7 @@ from typing import Final, NamedTuple
 
 from ..machine import Machine
 from ..machine.constant import constant, derived, fitted, measured
+from .busy import OVERLAP_NORM
 from .descriptor import Depth, Work, least
 
 STAGED_STORE_PASSES: Final = constant(
@@ -58,19 +60,6 @@ DIRECT_STORE_COST: Final = constant(
     "cost of stores from registers between two tiles of a CTA, over that of staged ones",
     formula="between = STAGED_STORE_PASSES * tile_bytes * DIRECT_STORE_COST / ...",
     source=measured("H100, 4096 cubed, four tiles a CTA: 190.4 and 188.4 us"),
-    date="2026-11-21",
-)
-
-SECTOR_WRITES: Final = constant(
-    "SECTOR_WRITES",
-    2,
-    "1",
-    "writes of a sector by uncoalesced stores: eight lanes' elements, 16 bytes, go at once",
-    formula="drain = CTAs * tile_bytes / dram_bytes_per_cycle * SECTOR_WRITES",
-    source=measured(
-        "H100, 3x3 filters: 32x14x14x256 takes 19.5 us by 96x128 with A and B swapped, 17.2 by "
-        "192x64, which reads more; 32x7x7x512 27.6 by 112x64 with them swapped, 23.7 by 64x112"
-    ),
     date="2026-11-21",
 )
 
@@ -104,31 +93,18 @@ COLD_TILE_CYCLES: Final = constant(
     date="2026-11-22",
 )
 
-INTERLEAVE_NORM: Final = constant(
-    "INTERLEAVE_NORM",
-    3.0,
-    "1",
-    "exponent of the norm of what pipes and what loads take of a step where CTAs interleave; "
-    "infinite if each stalled just when another has work",
-    formula="step = (busy ^ INTERLEAVE_NORM + (alone / CTAs) ^ INTERLEAVE_NORM) ^ (1 / "
-    "INTERLEAVE_NORM)",
-    source=fitted("H100 log, depths of nine workloads", "the best of 2 to 6"),
-    date="2026-11-22",
-)
-
-TAIL_SHARING: Final = constant(
-    "TAIL_SHARING",
+RELEASE_STEPS: Final = constant(
+    "RELEASE_STEPS",
     0.5,
-    "1",
-    "fraction of the CTAs of a small last wave that find no SM to themselves: CTAs of an SM whose "
-    "math warps copy end together, and the next ones go where several ended",
-    formula="crowd = rest + TAIL_SHARING * (min(CTAs, left) - rest)",
-    source=measured(
-        "H100, 320 CTAs of 128x128x64 (3x3 filters, 32x32x640): 145 us two by two, 129 one by "
-        "one, where 56 left alone would take 81",
-        "nine kernels of three layers within 16 %",
+    "steps",
+    "how late consumer warpgroups release a slot where they need not wait for the next: once the "
+    "wgmma behind it is issued, in turns",
+    formula="alone = (T + RELEASE_STEPS * busy + ...) / (depth - 1), TMA, depth >= OVERLAP_DEPTH",
+    source=fitted(
+        "logs of an H100 and an H200, 210 kernels by TMA of three slots and more",
+        "of 0, 0.3, 0.5 and 1; three slots are predicted 4 % too slow and too fast so",
     ),
-    date="2026-11-22",
+    date="2026-11-27",
 )
 
 OVERLAP_DEPTH: Final = constant(
@@ -159,8 +135,6 @@ class Shares(NamedTuple):
     """Cycles of ``busy`` that copies wait for lines of L1."""
     hidden: float
     """Cycles of ``bubble`` that a wgmma in flight covers."""
-    arrival: float
-    """Time until loads have landed, over T."""
 
 
 def on_sms(
@@ -179,24 +153,11 @@ def on_sms(
     steps = trip - fills
     cycles = full * resident * (steps * step + fills * _interleaved(busy, last, resident))
     if rest:
-        crowd = _crowd(work, machine, full * resident, resident, rest)
-        fewer = steps * _interleaved(busy, alone, crowd) + fills * _interleaved(busy, last, crowd)
-        cycles += crowd * fewer
+        fewer = steps * _interleaved(busy, alone, rest) + fills * _interleaved(busy, last, rest)
+        cycles += rest * fewer
     cycles += rounds * work.grid.tiles * work.stores.uncoalesced_cycles
     cycles += (1 + (waves - 1) / resident) * _once(work, machine, resident, latency, step * trip)
     return cycles, step
-
-
-def _crowd(work: Work, machine: Machine, done: int, resident: int, rest: int) -> float:
-    """CTAs of the last wave on the SM that has most.
-
-    ``rest``: an even share. ``done``: CTAs of an SM in the waves before.
-    """
-    left = 0 if work.grid.ctas is None else work.grid.ctas - done * machine.sms
-    math_warps_copy = work.wgmma.serial and work.loads.synchronised
-    if not math_warps_copy or not done or not 0 < left < machine.sms:
-        return rest
-    return rest + TAIL_SHARING * (min(resident, left) - rest)
 
 
 def _once(work: Work, machine: Machine, resident: int, latency: float, steps: float) -> float:
@@ -204,8 +165,7 @@ def _once(work: Work, machine: Machine, resident: int, latency: float, steps: fl
     grid, stores = work.grid, work.stores
     waits = stores.slot_waits * STORE_SLOT_CYCLES
     stored = resident * stores.tile_bytes / machine.dram_bytes_per_cycle
-    writes = SECTOR_WRITES if stores.uncoalesced_cycles else 1
-    drain = waits + machine.global_latency + stored * writes
+    drain = waits + machine.global_latency + stored
     once = grid.fills * (latency + resident * work.usage.l2 + drain)
     if work.traffic.stationary_bytes:
         once += resident * work.traffic.stationary_bytes / work.traffic.rate
@@ -240,13 +200,12 @@ def _alone(work: Work, machine: Machine, depth: Depth, shares: Shares, latency: 
 def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: float) -> float:
     """Cycles of the same where it waits for one ring of ``slots`` slots."""
     busy, bubble, loads = shares.busy, shares.bubble, work.loads
-    load = (latency + work.usage.l2) * shares.arrival
-    landed = load + bubble
+    landed = latency + work.usage.l2 + bubble
     first = work.fragments.first
     if slots == 1 or loads.blocking:
-        unseen = landed - loads.hoisted * load
-        return unseen + busy + first + (machine.barrier_cycles if loads.synchronised else 0)
-    landed += loads.spread * busy
+        return landed + busy + first + (machine.barrier_cycles if loads.synchronised else 0)
+    late = RELEASE_STEPS if loads.produced and slots >= OVERLAP_DEPTH else 0.0
+    landed += (loads.spread + late) * busy
     behind = 1 if loads.register_staged else slots - 1
     shared = busy + bubble - shares.hidden
     reading_early = max(shared, (landed + work.fragments.ahead * busy) / behind)
@@ -257,9 +216,9 @@ def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: 
 def _interleaved(busy: float, alone: float, ctas: float) -> float:
     """Cycles of an SM for a step of one of ``ctas`` CTAs that interleave on it.
 
-    ``(busy ^ INTERLEAVE_NORM + (alone / ctas) ^ INTERLEAVE_NORM) ^ (1 / INTERLEAVE_NORM)``.
+    ``(busy ^ OVERLAP_NORM + (alone / ctas) ^ OVERLAP_NORM) ^ (1 / OVERLAP_NORM)``.
     """
     if ctas <= 1:
         return alone
-    norm = INTERLEAVE_NORM
+    norm = OVERLAP_NORM
     return float((busy**norm + (alone / ctas) ** norm) ** (1 / norm))

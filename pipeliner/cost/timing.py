@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from ..instructions.table import multiplied_by
 from ..machine import Machine
-from ..machine.constant import constant, counted, fitted, measured
-from ..mechanisms.copies import of_pixels
+from ..machine.constant import constant, fitted, measured
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
@@ -17,49 +16,16 @@ from .usage import of_arithmetic, of_copy, of_fragments
 
 HANDSHAKE_CYCLES: Final = constant(
     "HANDSHAKE_CYCLES",
-    480,
+    300,
     "cycles",
-    "what the full/empty mbarrier pair adds to a load: two mbarriers of 75 each, the issue of "
-    "the boxes (55 more than cp.async's), and a slot that is released one step late",
-    formula="latency = l2_latency + cold * (global_latency - l2_latency) + HANDSHAKE_CYCLES",
-    source=fitted("H100 log, nine workloads", "residual not recorded"),
-    date="2026-11-21",
-)
-
-IM2COL_ADDRESS_CYCLES: Final = constant(
-    "IM2COL_ADDRESS_CYCLES",
-    200,
-    "cycles",
-    "what the addresses and masks of im2col add to a load by cp.async for tensor cores",
-    formula="latency = ... + IM2COL_ADDRESS_CYCLES in place of HANDSHAKE_CYCLES",
+    "what the full/empty mbarrier pair adds to a load: two mbarriers of 75 each, and the issue of "
+    "the boxes (55 more than cp.async's)",
+    formula="latency = global_latency + HANDSHAKE_CYCLES",
     source=fitted(
-        "H100 log, the half that may be fitted to; of 0, 100, 200, 300 and 450",
-        "depths within 0.9 % of the best, 1.1 % with 0",
+        "logs of an H100 and an H200, together with RELEASE_STEPS",
+        "the parts are 205, which rank nearly as well; 200 to 400 do",
     ),
-    date="2026-11-22",
-)
-
-UNROLL_K_STEPS: Final = constant(
-    "UNROLL_K_STEPS",
-    2,
-    "1",
-    "k-steps of a tile up to which nvcc unrolls a loop that has no ring",
-    formula="hoisted = HOISTED_LOADS where k_steps <= UNROLL_K_STEPS",
-    source=counted(
-        "SASS for sm_90a: 16x64x32 and 128x64x32 (two k-steps) are unrolled, 64x64x64 is not"
-    ),
-    date="2026-11-22",
-)
-
-HOISTED_LOADS: Final = constant(
-    "HOISTED_LOADS",
-    0.25,
-    "1",
-    "loads of a loop unrolled by two that land while the step before runs: half of them are "
-    "issued a step ahead",
-    formula="hoisted = HOISTED_LOADS; alone = T + bubble - hoisted * T + ..., with one slot",
-    source=fitted("H100 log, nine workloads", "residual not recorded"),
-    date="2026-11-22",
+    date="2026-11-27",
 )
 
 CONVERT_CYCLES: Final = constant(
@@ -89,14 +55,14 @@ def load_timing(
     by_warp = [plan for _, plan in matmuls_of(loop, matmuls) if not _is_wide(plan)]
     return LoadTiming(
         synchronised=synchronised,
-        handshake=HANDSHAKE_CYCLES if by_producer else _address_cycles(loop, copies, matmuls),
+        handshake=HANDSHAKE_CYCLES if by_producer else 0,
         blocking=any(
             moved_by(plan).blocks and op.dst_scope != "local"
             for op, plan in copies_of(loop, copies)
         ),
         register_staged=_is_register_staged(loop, copies),
-        hoisted=_hoisted(copies, [plan.steps for plan in by_warp]),
         spread=max((_spread(copies, plan) for plan in by_warp), default=0.0),
+        produced=by_producer,
     )
 
 
@@ -159,25 +125,6 @@ def _is_register_staged(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
     """Whether every copy to shared memory goes through registers."""
     shared = [plan for op, plan in copies_of(loop, copies) if op.dst_scope != "local"]
     return bool(shared) and all(moved_by(plan).through_registers for plan in shared)
-
-
-def _address_cycles(
-    loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]
-) -> int:
-    """Cycles until the im2col addresses of cp.async are known, where tensor cores multiply."""
-    tensor = any(multiplied_by(plan).rate is not None for plan in matmuls)
-    pixels = any(of_pixels(op) and moved_by(plan).in_groups for op, plan in copies_of(loop, copies))
-    return IM2COL_ADDRESS_CYCLES if pixels and tensor else 0
-
-
-def _hoisted(copies: Iterable[CopyPlan], steps: list[int]) -> float:
-    """Fraction of register-staged loads that nvcc issues a step early with one slot.
-
-    ``steps``: k-steps of each matmul. nvcc unrolls a short loop by two or four and moves loads that
-    nothing may write over the barriers before them.
-    """
-    staged = all(moved_by(plan).through_registers for plan in copies)
-    return HOISTED_LOADS if steps and staged and max(steps) <= UNROLL_K_STEPS else 0.0
 
 
 def _spread(copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:

@@ -173,7 +173,6 @@ def _traffic(
         rate=rate,
         read_bytes=read,
         memory_us=compulsory_us(read, stored, machine),
-        from_memory=rate <= machine.dram_bytes_per_cycle,
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
         implicit_gemm=is_implicit_gemm(loop, copies),

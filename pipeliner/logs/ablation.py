@@ -33,9 +33,6 @@ FOLDS: Final = 5
 FACTORS: Final = (0.5, 0.75, 1.5, 2.0)
 """Multiples of a constant's value that are tried beside it."""
 
-OF_KERNELS_BEHIND: Final = frozenset({"ELEMENTWISE_TRAFFIC"})
-"""Constants of what runs behind a loop: with another value of one the whole plan is made again."""
-
 Group = tuple[str, str]
 
 
@@ -143,10 +140,11 @@ class Ablation:
         return self.means(found)
 
     def _with(self, name: str, value: float, groups: Sequence[Group]) -> dict[Group, Judged]:
-        again = _planned_again if name in OF_KERNELS_BEHIND else self._predicted_again
         with constant_as(name, value):
             return {
-                group: judged([case for one in self._families[group] for case in again(one)])
+                group: judged(
+                    [case for one in self._families[group] for case in self._predicted_again(one)]
+                )
                 for group in groups
             }
 
@@ -232,16 +230,6 @@ def constant_as(name: str, value: float) -> Iterator[None]:
     finally:
         for module, before in zip(modules, known, strict=True):
             setattr(module, name, before)
-
-
-def _planned_again(family: Sequence[Case]) -> list[Case]:
-    """Cases that differ in depth alone, as they are planned now."""
-    one = family[0]
-    depth = own_depth(one.family, one.spec, one.machine)
-    return [
-        replace(case, plan=case.candidate.plan(case.spec, case.machine), own_depth=depth)
-        for case in family
-    ]
 
 
 def _taken(loop: LoopWork) -> int:

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
@@ -92,11 +92,21 @@ class ScoreSummary:
     worst_correlation: float | None
 
 
-def regret(chosen: Case, others: Iterable[Case]) -> float:
+class Raced(Protocol):
+    """What was timed in the rounds of all, ``us``, and in those of the fastest, or 0: ``again``."""
+
+    @property
+    def us(self) -> float: ...
+
+    @property
+    def again(self) -> float: ...
+
+
+def regret(chosen: Raced, others: Iterable[Raced]) -> float:
     """Time of ``chosen`` over that of the fastest of ``others``, which it is one of."""
     if chosen.again:
-        return chosen.again / min(case.again for case in others if case.again)
-    return chosen.us / min(case.us for case in others)
+        return chosen.again / min(one.again for one in others if one.again)
+    return chosen.us / min(one.us for one in others)
 
 
 def scores(found: Sequence[Case], rule: Rule) -> Scores:

@@ -128,14 +128,14 @@ class Machine:
         metadata=_of(
             "cycles",
             "from a load to its value where L2 has it",
-            "latency = l2_latency + cold * (global_latency - l2_latency) + handshake",
+            "latency of a ring whose tensor stays in L2 = l2_latency + handshake",
         )
     )
     global_latency: int = field(
         metadata=_of(
             "cycles",
             "from a load to its value where memory has it",
-            "latency = l2_latency + cold * (global_latency - l2_latency) + handshake",
+            "latency = global_latency + handshake",
         )
     )
     registers_per_sm: int = field(

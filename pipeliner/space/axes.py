@@ -11,7 +11,7 @@ from ..diagnostics import Reason
 from ..instructions.mapping import TENSOR
 from ..instructions.table import may_be_warpgroup_wide
 from ..machine import Machine
-from ..machine.constant import chosen, constant, fitted
+from ..machine.constant import chosen, constant
 from ..mechanisms.tma import is_off_lines
 from ..plan import Consumers, Mechanism, StoreMechanism
 from ..plan.request import Auto, ClusterAsked, DepthAsked, Instruction, Request
@@ -25,22 +25,6 @@ AUTOMATIC_CLUSTERS: Final = constant(
     formula="cluster in AUTOMATIC_CLUSTERS",
     source=chosen("larger ones leave SMs without a whole cluster idle"),
     date="2026-11-21",
-)
-
-CP_ASYNC_MARGIN: Final = constant(
-    "CP_ASYNC_MARGIN",
-    0.05,
-    "1",
-    "relative time by which cp.async by the math warps must be predicted to be faster than TMA for "
-    "wgmma, and TMA than cp.async for mma.sync",
-    formula="cp.async where us < us by TMA * (1 - CP_ASYNC_MARGIN), for wgmma; the other way round "
-    "for mma.sync",
-    source=fitted(
-        "H100 log, 88 tiles measured both ways",
-        "14 are so chosen and take 0.88 of the time by TMA as a mean, 1.19 at most; with no "
-        "margin 24, which take 0.91",
-    ),
-    date="2026-11-22",
 )
 
 
@@ -102,7 +86,7 @@ class PlanAxis:
 
 
 INSTRUCTION: Final = PlanAxis("instruction")
-MECHANISM: Final = PlanAxis("mechanism", CP_ASYNC_MARGIN)
+MECHANISM: Final = PlanAxis("mechanism", TOLERANCE)
 CONSUMERS: Final = PlanAxis("consumers", TOLERANCE)
 CLUSTER: Final = PlanAxis("cluster", TOLERANCE)
 

@@ -199,11 +199,11 @@ def work(usage, trip, slot_bytes, ctas=1024):
 
 
 def test_a_third_slot_may_cost_one_of_three_ctas():
-    described = work(Usage(tensor=13, global_bytes=1), trip=None, slot_bytes=8193)
-    two, three = (predict(described, T4, depth) for depth in (2, 3))
+    described = work(Usage(tensor=400, global_bytes=1), trip=None, slot_bytes=24000)
+    two, three = (predict(described, A100, depth) for depth in (2, 3))
     assert (two.resident, three.resident) == (3, 2)
     assert three.us == pytest.approx(two.us, rel=TOLERANCE)
-    assert choose_depth(DepthAxis(described, T4)).depth == 3
+    assert choose_depth(DepthAxis(described, A100)).depth == 3
 
 
 @given(

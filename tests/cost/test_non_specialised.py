@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeliner.choice.depth import TOLERANCE
 from pipeliner.choice.mapped import map_kernel
 from pipeliner.cost.busy import RESTART_CYCLES
 from pipeliner.cost.predict import CROSS_STEP_DEPTH, predict, why_in_flight
@@ -15,7 +16,6 @@ from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d
 from pipeliner.space.alternatives import candidate_options, depth_options
-from pipeliner.space.axes import CP_ASYNC_MARGIN
 from pipeliner.space.ranking import BY_MATH_WARPS, Ranking, choose
 from tests.refusals import says, the
 
@@ -48,7 +48,7 @@ def test_threads_copy_by_default_where_that_is_predicted_to_be_faster():
     boxes = choose(info, H100, Request(mechanism="tma", instruction="wgmma")).predicted_us
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
     assert plan.roles == plan.mbarriers == ()
-    assert plan.predicted_us < boxes * (1 - CP_ASYNC_MARGIN)
+    assert plan.predicted_us < boxes * (1 - TOLERANCE)
     taken = the("choice.taken", about(BY_MATH_WARPS, plan))
     assert (taken.why["us"], taken.why["other_us"]) == (plan.predicted_us, boxes)
 

@@ -12,15 +12,17 @@ import pytest
 import pipeliner.measuring
 from pipeliner import cli
 from pipeliner.errors import WorkloadError
-from pipeliner.logs import fresh
-from pipeliner.logs.fresh import KINDS, MOST_FLOPS, fresh_jobs, fresh_scores, fresh_specs, judge
+from pipeliner.logs import drawn, fresh
+from pipeliner.logs.drawn import KINDS, MOST_FLOPS, fresh_specs
+from pipeliner.logs.fresh import Timed, fresh_jobs, fresh_scores, judge
 from pipeliner.logs.grid import grid
 from pipeliner.logs.recorder import record
 from pipeliner.machine import H100
-from pipeliner.records.candidate import workload_key
+from pipeliner.records.candidate import Candidate, workload_key
 from pipeliner.records.log import read_any
-from pipeliner.schedules import Gemm
+from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.targets import cuda_target
+from tests.logs.made import candidate
 from tests.logs.test_recorder import Bench, Compiler
 
 SEED = 5
@@ -36,7 +38,7 @@ def few(monkeypatch):
     def product(draw):
         return Gemm(64, 64, 64 * draw.randint(1, 9))
 
-    monkeypatch.setattr(fresh, "KINDS", {"product": product})
+    monkeypatch.setattr(drawn, "KINDS", {"product": product})
     monkeypatch.setattr(fresh, "space", space)
     monkeypatch.setattr(fresh, "PREDICTED", 3)
     monkeypatch.setattr(fresh, "DRAWN", 2)
@@ -93,21 +95,37 @@ def test_where_time_runs_out_not_all_is_done(few, tmp_path):
     assert not done
 
 
-def case(predicted, us, again=0.0):
-    plan = types.SimpleNamespace(predicted_us=predicted)
-    return types.SimpleNamespace(plan=plan, us=us, again=again, best_us=again or us)
+def timed(predicted, us, again=0.0, splits=1):
+    return Timed(Candidate(GemmTile(64, 64, 64, splits=splits)), us, again, predicted)
 
 
 def test_scores_are_ratios_to_the_best_measured():
-    found = [case(10.0 + at, 12.0) for at in range(9)]
-    found[8].us = found[8].best_us = 6.0  # the ninth by prediction is the fastest
+    found = [timed(10.0 + at, 12.0, splits=1 + at) for at in range(9)]
+    found[8] = timed(18.0, 6.0, splits=9)  # the ninth by prediction is the fastest
     scored = fresh_scores("w", "float16", found)
     assert (scored.first, scored.top, scored.us, scored.measured) == (2.0, 2.0, 6.0, 9)
     off = [(10.0 + at) / one.us - 1 for at, one in enumerate(found)]
     assert scored.error == pytest.approx(sum(map(abs, off)) / 9)
     assert scored.bias == pytest.approx(sum(off) / 9)
-    found[3].us = found[3].best_us = 6.0
+    assert (scored.their_first, scored.their_top) == (None, None)
+    found[3] = timed(13.0, 6.0, splits=4)
     assert fresh_scores("w", "float16", found).top == 1.0
+
+
+def test_others_choices_are_judged_by_the_same_times():
+    """Of what they choose, what was measured counts, in their order."""
+    found = [timed(10.0 + at, 12.0 - at, splits=1 + at) for at in range(4)]
+    theirs = [timed(0.0, 1.0, splits=7).candidate, found[1].candidate, found[2].candidate]
+    scored = fresh_scores("w", "float16", found, theirs)
+    assert scored.their_first == pytest.approx(11 / 9)
+    assert scored.their_top == pytest.approx(10 / 9)
+    assert scored.first == pytest.approx(12 / 9)
+
+
+def test_what_others_choose_is_measured_too(few):
+    theirs = [candidate("wgmma/tma 64x64x64 d2")]
+    (job,) = fresh_jobs(SEED, H100, 1, theirs=lambda spec: theirs)
+    assert set(job.candidates) == {*next(fresh_jobs(SEED, H100, 1)).candidates, *theirs}
 
 
 def test_the_command_measures_and_judges(few, monkeypatch, tmp_path, capsys):

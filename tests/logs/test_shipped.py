@@ -46,10 +46,13 @@ FLOORS = {
 }
 """The worst depths are of what ptxas makes of a tile: registers and bank conflicts, see COMPILED."""
 
-COMPILED = dict.fromkeys(("fitted", "held_out", "other"), 1.06)
+COMPILED = {"fitted": 1.08, "held_out": 1.12, "other": 1.16}
 """The worst depths once that is known."""
 
-LOW = {"vit_proj float32": 0.84}  # 125 and 129 registers for one tile: four or three CTAs an SM
+LOW = {
+    "vit_proj float32": 0.82,  # 125 and 129 registers for one tile: four or three CTAs an SM
+    "rn50_1x1_56 float16": 0.81,  # memory idles between two CTAs of an SM
+}
 """Rank correlations below 0.85."""
 
 README = Path(__file__).parents[2] / "pipeliner" / "logs" / "README.md"

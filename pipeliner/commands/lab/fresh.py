@@ -14,7 +14,8 @@ from ..shared import console
 from ..shared.usage import check_least
 
 if TYPE_CHECKING:
-    from ...logs.fresh import FreshScores
+    from ...logs.fresh import FreshScores, Theirs
+    from ...machine import Machine
 
 STORE: Final = "fresh.sqlite"
 """Where what is measured is kept by default."""
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     check_least(args, shapes=1, jobs=1)
     log = Path(args.log or STORE)
     done = _measure(args, log)
-    found = scored(args.fresh, args.shapes, log)
+    found = scored(args.fresh, args.shapes, log, heuristics=args.heuristics)
     if args.json:
         console.print_json(**found)
     else:
@@ -33,8 +34,13 @@ def run(args: argparse.Namespace) -> int:
     return int(not done)
 
 
-def scored(seed: int, shapes: int, log: Path, target: Any = None) -> dict[str, Any]:
-    """What ``--json`` prints: the scores of each workload that ``log`` has, and their means."""
+def scored(
+    seed: int, shapes: int, log: Path, target: Any = None, *, heuristics: bool = False
+) -> dict[str, Any]:
+    """What ``--json`` prints: the scores of each workload that ``log`` has, and their means.
+
+    ``heuristics``: NVIDIA's are judged, too.
+    """
     from ...logs.fresh import judge
     from ...machine import machine_for
     from ...records.log import read_any
@@ -43,7 +49,8 @@ def scored(seed: int, shapes: int, log: Path, target: Any = None) -> dict[str, A
     machine = machine_for(accelerated(cuda_target(target)))
     if not log.exists():
         raise WorkloadError("command.log_without_time", log=str(log))
-    found = judge(seed, read_any(log, machine), machine, shapes)
+    theirs = _theirs(machine) if heuristics else None
+    found = judge(seed, read_any(log, machine), machine, shapes, theirs)
     return {
         "machine": machine.name,
         "seed": seed,
@@ -58,7 +65,25 @@ def _means(found: Sequence[FreshScores]) -> dict[str, float]:
     names = ("first", "top", "correlation", "error", "bias")
     means = {name: sum(getattr(one, name) for one in found) / len(found) for name in names}
     worst = {f"worst_{name}": max(getattr(one, name) for one in found) for name in ("first", "top")}
-    return {**means, **worst}
+    return {**means, **worst, **_beside(found)}
+
+
+def _beside(found: Sequence[FreshScores]) -> dict[str, float]:
+    """The means of another's choices, and of ours on the workloads that it has any for."""
+    both = [one for one in found if one.their_first is not None]
+    names = ("first", "their_first", "top", "their_top")
+    return {
+        f"both_{name}": sum(getattr(one, name) for one in both) / len(both)
+        for name in names
+        if both
+    } | ({"both": len(both)} if both else {})
+
+
+def _theirs(machine: Machine) -> Theirs:
+    """What NVIDIA's heuristics choose on ``machine``; ToolError: they are not there."""
+    from ...logs.nvidia import NvidiaHeuristics
+
+    return NvidiaHeuristics(machine)
 
 
 def _measure(args: argparse.Namespace, log: Path) -> bool:
@@ -74,11 +99,12 @@ def _measure(args: argparse.Namespace, log: Path) -> bool:
     require_gpu()
     target = accelerated(cuda_target())
     machine = machine_for(target)
+    theirs = _theirs(machine) if args.heuristics else None
     compiler = Compiler(target, args.jobs)
     with contextlib.closing(compiler), GpuMeasurer() as timer:
         compiler.start()
         known = read_any(log, machine) if log.exists() else []
-        jobs = fresh_jobs(args.fresh, machine, args.shapes, known)
+        jobs = fresh_jobs(args.fresh, machine, args.shapes, known, theirs)
         conditions = current_conditions()
         with contextlib.suppress(KeyboardInterrupt):
             return record(jobs, compiler, timer, log, args.seconds, console.say, conditions)
@@ -110,6 +136,12 @@ def _print(found: dict[str, Any]) -> None:
         ("worst", "", "", f"{mean['worst_first']:.3f}", f"{mean['worst_top']:.3f}", *3 * ("",))
     )
     console.print_table(headers, rows, numeric=len(headers) - 1)
+    if "both" in mean:
+        print(
+            f"on the {mean['both']} that NVIDIA's heuristics know: their first choice "
+            f"{mean['both_their_first']:.3f}, best of 8 {mean['both_their_top']:.3f}; ours "
+            f"{mean['both_first']:.3f}, {mean['both_top']:.3f}"
+        )
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -30,6 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="h100", help="the GPU that was measured")
     parser.add_argument("--machine", metavar="FILE", help="predict by this machine file")
     parser.add_argument(
+        "--heuristics",
+        action="store_true",
+        help="with --fresh: measure and judge NVIDIA's heuristics beside the model, too",
+    )
+    parser.add_argument(
         "--fresh",
         type=int,
         metavar="SEED",

@@ -71,6 +71,11 @@ SENTENCES: Final = {
     "command.time_only": "cannot time --only {value}: expected a part of one of {names}",
     "command.record_only": "expected workloads of {names}, not {value!r}",
     "command.calibrate": "cannot calibrate: none of the measurements succeeded",
+    "command.no_heuristics": (
+        "cannot judge NVIDIA's heuristics: nvidia-matmul-heuristics is missing; "
+        "pip install 'tvm-pipeliner[heuristics]'"
+    ),
+    "command.no_heuristics_of": "cannot judge NVIDIA's heuristics: they do not know {machine}",
     "command.log_without_time": "cannot compare by '{log}': it has no candidate with a time",
     "user_file.missing": "cannot load '{what}': there is no file '{path}'",
     "user_file.not_python": "cannot load '{path}': expected a Python file",
