@@ -116,6 +116,6 @@ def test_every_mutant_dies(way: str) -> None:
 @pytest.mark.parametrize("how", ["less_mean", "in_loop"])
 @pytest.mark.parametrize("target", ["h200", "a100"])
 def test_nothing_spills_and_no_wgmma_waits_for_another(target: str, how: str) -> None:
-    kernel = pipeliner.build(with_columns(how, (512, 512, 512), (128, 128)), target)
+    kernel = pipeliner.build(with_columns(how, (512, 512, 4096), (128, 128)), target)
     used = kernel.resources
     assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")
