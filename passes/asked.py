@@ -52,6 +52,10 @@ def _differences(request: Request, plan: KernelPlan) -> Iterator[Reason]:
     if request.roles != "auto" and (plan.roles or request.roles):
         groups = plan.role(CONSUMER).threads // WARPGROUP if plan.roles else 0
         if groups != request.roles and uses_wgmma(plan.matmuls):
+            for copy in plan.copies:  # the first that no producer warp can issue
+                for why in Reason.of(copy.reason).walk():
+                    if not groups and why.code == "mechanism.no_box":
+                        yield reason("asked.no_box", request.roles, groups, copy=copy.op, why=why)
             yield reason("asked.roles", request.roles, groups)
     way = "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
     if request.consumers not in ("auto", way):

@@ -44,7 +44,6 @@ from .workloads import (
     LOOPS,
     PRODUCTS,
     Attention,
-    BackToBackGemm,
     Contraction,
     Conv,
     ConvInputGrad,
@@ -140,9 +139,7 @@ def default_tile(
     depthwise = isinstance(workload, (Conv, ConvInputGrad)) and is_depthwise(workload)
     of_weights = isinstance(workload, ConvWeightGrad) and weights_tile(workload, machine)
     by_thread = depthwise or of_weights
-    whole = isinstance(workload, (BackToBackGemm, *PRODUCTS))
-    if isinstance(workload, PackedGemm):
-        whole = False
+    whole = isinstance(workload, PRODUCTS) and not isinstance(workload, PackedGemm)
     if splits not in (None, 1) and (by_thread or whole):
         raise WorkloadError("split.no_matmul", workload=workload.name)
     if isinstance(workload, LOOPS):

@@ -49,10 +49,10 @@ def scheduled(spec: Spec, tile: Tile) -> Any:
         return schedule_attention(spec, tile)
     if isinstance(spec, PackedGemm) and isinstance(tile, RowTile):
         return schedule_packed(spec, tile)
-    if isinstance(tile, RowTile) and tile.splits > 1:
-        raise WorkloadError("split.no_matmul", workload=spec.name)
     if isinstance(spec, BackToBackGemm) and isinstance(tile, RowTile):
         return schedule_back_to_back(spec, tile)
+    if isinstance(tile, RowTile) and tile.splits > 1:
+        raise WorkloadError("split.no_matmul", workload=spec.name)
     if isinstance(spec, RowGemm) and isinstance(tile, RowTile):
         return schedule_rows(spec, tile)
     if isinstance(spec, GroupedGemm) and isinstance(tile, RowTile):

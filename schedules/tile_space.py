@@ -200,7 +200,7 @@ def loop_tiles(
     if isinstance(what, Attention):
         return attention_tiles(what, machine, splits)
     if isinstance(what, BackToBackGemm):
-        return back_to_back_tiles(what, machine)
+        return back_to_back_tiles(what, machine, splits)
     if isinstance(what, PackedGemm):
         return packed_tiles(what, machine, splits)
     return scaled_tiles(what) if isinstance(what, ScaledGemm) else row_tiles(what, machine)

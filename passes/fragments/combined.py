@@ -5,7 +5,7 @@
 Accumulators of matmuls with the same warp tiles are spread over threads and registers in the same
 way. A nest that combines such tiles runs on the registers of each thread if each iteration touches
 the same place of all tiles, whatever the tiles' indices. Beside them it may read tiles that have
-one element for each row of theirs, such as the maximum.
+one element for each row or column of theirs, such as the maximum.
 """
 
 from __future__ import annotations
@@ -106,15 +106,14 @@ def _check_like(
     """Raise LoweringError if an iteration touches other threads' or registers' elements of two."""
     (part, access), (second, beside) = first, other
     tiles = (str(part.tile.name), str(second.tile.name))
-    of_rows = second.is_of_rows(part)
-    if not of_rows and (part.loops, part.run) != (second.loops, second.run):
+    of_part = second.is_of_rows(part) or second.is_of_columns(part)
+    if not of_part and (part.loops, part.run) != (second.loops, second.run):
         raise _refused(nest, Reason("registers.unlike", buffers=tiles))
     position = [Var(f"e{n}", "int32") for n in range(len(part.loops))]
     lane = Var("v", "int32")
     values, _ = solve(nest, access, part.coordinates(position, lane))
-    at = position[: len(second.loops)]
-    alike, guards = solve(nest, beside, second.coordinates(at, i32(0) if of_rows else lane))
-    same = set(alike) <= set(values) if of_rows else set(values) == set(alike)
+    alike, guards = solve(nest, beside, second.coordinates(*second.place_beside(position, lane)))
+    same = set(alike) <= set(values) if of_part else set(values) == set(alike)
     same = same and all(
         analyzer.can_prove_equal(values[var], value) for var, value in alike.items()
     )

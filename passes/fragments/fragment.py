@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import tvm_ffi
 from tvm import tirx
 
+from ...machine import WARP
 from ..ir.nodes import Buffer, Expr, Stmt, Var, i32, substitute
 from ..ir.patterns import is_zero
 from .quads import LANES
@@ -55,6 +56,41 @@ class RowShare:
 
 
 @dataclass(frozen=True)
+class ColumnShare:
+    """How the threads of a CTA share out the columns of a tile.
+
+    ``loops``: so many of the outermost loops of a fragment choose no column. ``steps``: the lanes
+    that have elements of one column are these apart; ``leads``: whether a thread is the first of
+    those. ``warps``: so many have elements of one, ``warp``: which of those a thread is in.
+    """
+
+    loops: int
+    steps: tuple[int, ...]
+    leads: Expr
+    warps: int
+    warp: Expr
+
+    @property
+    def first(self) -> Expr:
+        """Whether a thread is the first of all that have elements of its columns."""
+        if self.warps == 1:
+            return self.leads
+        return tirx.And(self.leads, tirx.EQ(self.warp, i32(0)))
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What threads have of an element that each has a part of: what combines two parts.
+
+    ``identity`` changes none. ``repeats``: nor does a part that is combined again.
+    """
+
+    combine: Callable[[Expr, Expr], Expr]
+    identity: Expr
+    repeats: bool
+
+
+@dataclass(frozen=True)
 class Fragment:
     """Says which thread holds which element of one tile in which register.
 
@@ -69,7 +105,9 @@ class Fragment:
     shared out; None where lanes do not share them. ``holder``: of the threads that have the same
     element, which one stores it elsewhere; None where each element has one thread. ``lanes``: how
     many neighbouring lanes have an element, ``lane``: which one a thread is. ``by_lane``: each has
-    a partial sum of it.
+    a partial sum of it. ``columns``: how columns are shared out; None where they are not.
+    ``of_columns``: of a tile with one element for each column of another, how that one's are;
+    ``part``: what each thread has of an element then, None for all of it.
     """
 
     tile: Buffer
@@ -88,6 +126,9 @@ class Fragment:
     lanes: int = 1
     lane: Expr | None = None
     by_lane: bool = False
+    columns: ColumnShare | None = None
+    of_columns: ColumnShare | None = None
+    part: Partial | None = None
 
     @property
     def dtype(self) -> str:
@@ -114,13 +155,28 @@ class Fragment:
     def is_of_rows(self, other: Fragment) -> bool:
         """Whether a thread has one element of it for each row that it has elements of in other."""
         rows = other.rows
-        return rows is not None and self.run == 1 and self.loops == other.loops[: rows.loops]
+        if rows is None or self.of_columns is not None:
+            return False
+        return self.run == 1 and self.loops == other.loops[: rows.loops]
+
+    def is_of_columns(self, other: Fragment) -> bool:
+        """Whether a thread has one element of it for each column that it has of other."""
+        columns = other.columns
+        if columns is None or self.of_columns is None:
+            return False
+        return (self.run, self.loops) == (other.run, other.loops[columns.loops :])
+
+    def place_beside(self, position: ElementIndex, v: Expr) -> tuple[ElementIndex, Expr]:
+        """Return which element is beside element ``v`` of a tile spread alike, or of rows of it."""
+        if len(position) == len(self.loops):
+            return position, v
+        if self.of_columns is not None:
+            return list(position)[self.of_columns.loops :], v
+        return list(position)[: len(self.loops)], i32(0)
 
     def read_beside(self, position: ElementIndex, v: Expr) -> Expr:
-        """Return the value at element ``v`` of a tile spread alike, or of its row."""
-        if len(position) == len(self.loops):
-            return self.read(position, v)
-        return self.read(list(position)[: len(self.loops)], i32(0))
+        """Return the value there."""
+        return self.read(*self.place_beside(position, v))
 
     def _element(self) -> tuple[list[Var], Var]:
         """Return variables for the loops over elements, and for the element of a run."""
@@ -170,6 +226,15 @@ def shared_by_quads(lane: Expr, column: Expr, across: int) -> RowShare:
     if across > 1:
         first = tirx.And(first, tirx.EQ(column, i32(0)))
     return RowShare(2, LANES, across == 1, first, lane)
+
+
+def shared_by_warps(lane: Expr, warp: Expr, down: int) -> ColumnShare:
+    """Return that all quads of ``down`` warps have elements of each of their columns.
+
+    ``lane``: of a thread in its warp. ``warp``: which of those a thread is in.
+    """
+    steps = tuple(LANES << n for n in range((WARP // LANES).bit_length() - 1))
+    return ColumnShare(2, steps, lane < LANES, down, warp)
 
 
 def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:

@@ -43,6 +43,7 @@ from ..ir.patterns import Nest
 from ..threads.spread import is_contiguous, unproven_all
 from ..threads.wide_vectors import in_words, is_too_wide
 from . import quads
+from .columns import reduce_columns, reduces_columns
 from .combined import Combined
 from .fragment import ElementIndex, Fragment, Quad, unrolled_over
 from .lane_sums import added_up
@@ -66,6 +67,8 @@ def rewrite(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
 
 def _rewritten(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt:
     """Return ``nest`` on ``fragments``, none of which it reads as partial sums."""
+    if reduces_columns(nest, fragments):
+        return reduce_columns(nest, fragments, analyzer)
     if reduces_rows(nest, fragments):
         return reduce_rows(nest, fragments, analyzer)
     tiles = Combined.of(nest, fragments, analyzer)
@@ -73,7 +76,7 @@ def _rewritten(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stmt
     if not tiles.is_stored:
         check_independent(nest, [v for v in nest.vars if v not in free])
     position, body = _mapped(tiles, analyzer)
-    by_lane = tiles.is_stored and tiles.fragment.by_lane
+    by_lane = tiles.is_stored and (tiles.fragment.by_lane or tiles.fragment.part is not None)
     for var in reversed(free):
         extent = nest.extent_of[var]
         if by_lane and var.same_as(free[-1]):

@@ -48,38 +48,42 @@ def reduce_rows(nest: Nest, fragments: Sequence[Fragment], analyzer: Any) -> Stm
     """
     found = as_reduction(nest)
     if found is None:
-        raise _refused(nest, Reason("registers.order", buffer=str(nest.store.buffer.name)))
+        raise refused(nest, Reason("registers.order", buffer=str(nest.store.buffer.name)))
     (own,) = (part for part in fragments if part.tile.same_as(nest.store.buffer))
     others = [part for part in fragments if part is not own]
-    tiles = Combined.of(_of_value(nest, found), others, analyzer)
+    tiles = Combined.of(of_value(nest, found), others, analyzer)
     rows = tiles.fragment.rows
     if rows is None or not own.is_of_rows(tiles.fragment):
-        raise _refused(nest, Reason("registers.unlike", buffers=_names(own, tiles.fragment)))
+        raise refused(nest, Reason("registers.unlike", buffers=names_of(own, tiles.fragment)))
     if not rows.whole:
-        raise _refused(nest, Reason("registers.row", buffer=str(tiles.fragment.tile.name)))
-    _check_row(nest, own, tiles, analyzer)
+        raise refused(nest, Reason("registers.row", buffer=str(tiles.fragment.tile.name)))
+    check_element(nest, own, tiles, analyzer)
     return _reduced(nest, found, own, tiles, rows, analyzer)
 
 
-def _names(*parts: Fragment) -> tuple[str, ...]:
+def names_of(*parts: Fragment) -> tuple[str, ...]:
+    """Return the names of the tiles of ``parts``."""
     return tuple(str(part.tile.name) for part in parts)
 
 
-def _of_value(nest: Nest, found: ReductionNest) -> Nest:
+def of_value(nest: Nest, found: ReductionNest) -> Nest:
     """Return a nest that stores what each iteration of ``nest`` adds, in no tile."""
     nowhere = buffer([1], str(nest.store.buffer.dtype), "added", "local")
     store = tirx.BufferStore(nowhere, found.value, [i32(0)])
     return Nest(nest.name, nest.vars, nest.extents, nest.predicate, store, nest.annotations)
 
 
-def _check_row(nest: Nest, own: Fragment, tiles: Combined, analyzer: Any) -> None:
-    """Raise LoweringError unless each iteration stores the element of the row that it reads."""
-    position = [Var(f"e{n}", "int32") for n in range(len(tiles.fragment.loops))]
-    values, _ = tiles.at(tiles.fragment.coordinates(position, Var("v", "int32")))
+def check_element(nest: Nest, own: Fragment, tiles: Combined, analyzer: Any) -> None:
+    """Raise LoweringError unless each iteration stores the element beside those that it reads."""
+    position, lane = (
+        [Var(f"e{n}", "int32") for n in range(len(tiles.fragment.loops))],
+        Var("v", "int32"),
+    )
+    values, _ = tiles.at(tiles.fragment.coordinates(position, lane))
     stored = [substitute(index, values) for index in touched(nest, own.tile)]
-    element = own.coordinates(position[: len(own.loops)], i32(0))
+    element = own.coordinates(*own.place_beside(position, lane))
     if not all(map(analyzer.can_prove_equal, stored, element)):
-        raise _refused(nest, Reason("registers.apart", buffers=_names(own, tiles.fragment)))
+        raise refused(nest, Reason("registers.apart", buffers=names_of(own, tiles.fragment)))
 
 
 def _reduced(
@@ -97,7 +101,7 @@ def _reduced(
     def combined(value: Expr) -> Stmt:
         return tirx.BufferStore(partial, found.combine(now, value), [i32(0)])
 
-    mine = seq(*[combined(_value(found, tiles, position, v, analyzer)) for v in range(part.run)])
+    mine = seq(*[combined(added_at(found, tiles, position, v, analyzer)) for v in range(part.run)])
     steps = [1 << n for n in range(rows.lanes.bit_length() - 1)]
     before = own.read(outer, i32(0))
     # The maximum so far, or a partial sum: all lanes may begin with it.
@@ -118,7 +122,7 @@ def _is_idempotent(found: ReductionNest) -> bool:
     return isinstance(found.nest.store.value, (tirx.Max, tirx.Min))
 
 
-def _value(
+def added_at(
     found: ReductionNest, tiles: Combined, position: Sequence[Expr], v: int, analyzer: Any
 ) -> Expr:
     """Return what element ``v`` of a run adds, the identity if the nest skips it."""
@@ -131,5 +135,6 @@ def _value(
     return value if guard is None else tirx.if_then_else(guard, value, found.identity)
 
 
-def _refused(nest: Nest, why: Reason) -> LoweringError:
+def refused(nest: Nest, why: Reason) -> LoweringError:
+    """Return the error that ``nest`` cannot run on registers."""
     return LoweringError("block.to_registers", block=nest.name, why=why)

@@ -271,7 +271,7 @@ def _map_op(op: Op, stmt: Stmt, scope: Scope) -> Stmt:
     copy_plan = next((copy for copy in scope.plan.copies if copy.op == op.statement), None)
     if copy_plan is not None and moved_by(copy_plan).by_producer:
         return op_stmt(op, _issued(nest, copy_plan, scope))
-    return op_stmt(op, map_nest(nest, copy_plan, scope))
+    return op_stmt(op, map_nest(nest, copy_plan, replace(scope, in_step=True)))
 
 
 def _issued(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:

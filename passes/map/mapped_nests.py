@@ -27,6 +27,7 @@ from ...plan import CopyPlan, StorePlan
 from ..copy.copies import copy_width
 from ..copy.layouts import ColumnBlocks
 from ..dependence.independence import shareable
+from ..fragments.columns import put_together, stage_of
 from ..fragments.combined import Combined
 from ..fragments.fragment import Fragment
 from ..fragments.lane_sums import added_up
@@ -39,7 +40,7 @@ from ..recognise.tile_stores import added, adds, box_of
 from ..threads.reductions import split_reduction, why_alone
 from ..threads.spread import spread
 from .scope import Scope
-from .staged_stores import Staged
+from .staged_stores import Staged, shared_tile_barrier
 from .through_shared import through_shared
 
 
@@ -72,12 +73,15 @@ def _shared_out(
     if adds(nest) and not (fragments and stores and stores[0].partial_sums):
         name = str(nest.store.buffer.name)
         raise LoweringError("store.adds_alone", buffer=name, block=nest.name)
-    if fragments and stores:
-        return _staged(nest, stores[0], fragments, scope)
     if fragments:
-        made = place(_on_fragments(nest, fragments, scope), scope)
-        cut = changes_something(nest)
-        return made if cut is None else tirx.IfThenElse(cut, made, None)
+        sums, fragments, registers = _with_columns(nest, fragments, scope)
+        if stores:
+            made = _staged(nest, stores[0], fragments, scope)
+        else:
+            made = place(_on_fragments(nest, fragments, scope), scope)
+            cut = changes_something(nest)
+            made = made if cut is None else tirx.IfThenElse(cut, made, None)
+        return block("columns", seq(*sums, made), registers) if sums else made
     copy = as_copy(nest)
     width = None if copy is None else copy_width(copy, plan)
     made = _split_over_threads(nest, scope)
@@ -86,6 +90,37 @@ def _shared_out(
         scalar = not all(multiplied_by(matmul).mapped for matmul in scope.plan.matmuls)
         made = spread(nest, scope.threads, width, in_register=scalar)
     return _shown(nest, place(made, scope), scope)
+
+
+def _with_columns(
+    nest: Nest, fragments: Sequence[Fragment], scope: Scope
+) -> tuple[list[Stmt], list[Fragment], list[Buffer]]:
+    """Return what makes whole columns of the parts that ``nest`` reads, and where all tiles are.
+
+    The buffers are the registers of whole columns. A nest that stores parts needs no whole ones.
+    """
+    stmts: list[Stmt] = []
+    parts: list[Fragment] = []
+    registers: list[Buffer] = []
+    barrier = shared_tile_barrier(scope.threads) if scope.plan.roles else None
+    for part in fragments:
+        if part.part is None or part.tile.same_as(nest.store.buffer):
+            parts.append(part)
+            continue
+        if scope.plan.roles and scope.in_step:
+            why = Reason("registers.columns_in_step", buffer=str(part.tile.name))
+            raise LoweringError("block.to_role", block=nest.name, why=why)
+        again = part.tile in scope.parts
+        if not again:
+            scope.parts[part.tile] = stage_of(part, scope.threads)
+        stage = scope.parts[part.tile]
+        scope.stages.extend([] if again or stage is None else [stage])
+        again = again or scope.repeats
+        made, whole = put_together(part, stage, scope.threads, barrier, again=again)
+        stmts.append(made)
+        parts.append(whole)
+        registers.append(whole.registers)
+    return stmts, parts, registers
 
 
 def _split_over_threads(nest: Nest, scope: Scope) -> Stmt | None:

@@ -25,10 +25,11 @@ from ..threads.spread import Threads
 class Scope:
     """The state of mapping one function.
 
-    ``stages``: buffers that the mapping adds to each CTA; ``workspaces``: to the function.
+    ``stages``: buffers that the mapping adds to each CTA, ``parts``: those of them that warps put
+    parts of a tile's columns into; ``workspaces``: to the function.
     ``notes``: what could not stay in registers, or not be shared out whole. ``ordered``: the
     statements that need a barrier before them, by global buffer. ``repeats``: what is mapped now
-    stands in a loop.
+    stands in a loop, ``in_step``: in a step of a pipelined one.
     """
 
     plan: KernelPlan
@@ -42,7 +43,9 @@ class Scope:
     matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
     accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
     stages: list[Buffer] = field(default_factory=list)
+    parts: dict[Buffer, Buffer | None] = field(default_factory=dict)
     workspaces: list[Buffer] = field(default_factory=list)
     notes: list[Why] = field(default_factory=list)
     ordered: dict[Buffer, list[Any]] = field(default_factory=dict)
     repeats: bool = False
+    in_step: bool = False

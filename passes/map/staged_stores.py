@@ -68,6 +68,9 @@ STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16"
 _FIRST_BARRIER: Final = 1
 """Number of the first warpgroup's barrier; 0 is the CTA's."""
 
+_TILE_BARRIER: Final = 8
+"""Number of the barrier of those who share a tile: behind those of eight warpgroups."""
+
 _SQUARE: Final = 16
 """Rows and columns of an accumulator that a warp stores to a box at once: four 8 x 8 matrices."""
 
@@ -299,6 +302,14 @@ def warpgroup_barrier(thread: Var) -> Stmt:
     """Return the barrier of the warpgroup of ``thread``."""
     number = tirx.floordiv(thread, WARPGROUP) + _FIRST_BARRIER
     return tirx.Evaluate(T.ptx.bar.sync(tirx.Cast("uint32", number), T.uint32(WARPGROUP)))
+
+
+def shared_tile_barrier(threads: Threads) -> Stmt:
+    """Return the barrier of all threads that share a tile, which several warpgroups may be."""
+    number: Expr = tirx.const(_TILE_BARRIER, "uint32")
+    if threads.groups > 1:
+        number = tirx.Cast("uint32", tirx.floordiv(threads.var, threads.count) + _TILE_BARRIER)
+    return tirx.Evaluate(T.ptx.bar.sync(number, T.uint32(threads.count)))
 
 
 def _told(plan: StorePlan, kind: Literal["store", "wait", "barrier", "fence"], stmt: Stmt) -> Stmt:

@@ -18,6 +18,7 @@ from tvm import tirx
 
 from ...diagnostics import Reason, Why
 from ...plan import KernelPlan
+from ..fragments.columns import left_to_one, put_together, stage_of
 from ..fragments.fragment import Fragment
 from ..fragments.lane_sums import alone
 from ..fragments.nests import rewrite
@@ -27,6 +28,7 @@ from ..ir.nodes import (
     SBlockRealize,
     Stmt,
     Var,
+    block,
     buffer,
     const_int,
     dtype_bytes,
@@ -94,17 +96,25 @@ def through_shared(
     Each tile is copied to shared memory first; one that ``nest`` stores into is copied back.
     """
     copies = {part.tile: _padded(part.tile) for part in fragments}
-    made = [
-        rewrite(_moved(nest, copies[part.tile], part.tile), [part], threads.analyzer)
-        for part in fragments
-    ]
+    stages = list(copies.values())
+    made: list[Stmt] = []
+    for part in fragments:
+        copied = _moved(nest, copies[part.tile], part.tile)
+        if part.part is None:
+            made.append(rewrite(copied, [part], threads.analyzer))
+            continue
+        stage = stage_of(part, threads)
+        columns, whole = put_together(part, stage, threads)
+        moves = rewrite(copied, [whole], threads.analyzer)
+        made.append(block("columns", seq(columns, moves), [whole.registers]))
+        stages += [] if stage is None else [stage]
     made.append(spread(_on(nest, copies), threads, in_register=True))
     for part in fragments:
         if nest.store.buffer.same_as(part.tile):
             back = _moved(nest, part.tile, copies[part.tile])
             made.append(rewrite(back, [part], threads.analyzer))
-            made += alone(part)
-    return seq(*made), list(copies.values())
+            made += [*alone(part), *left_to_one(part)]
+    return seq(*made), stages
 
 
 def _padded(tile: Buffer) -> Buffer:

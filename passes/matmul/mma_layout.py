@@ -33,7 +33,7 @@ from ..copy.layouts import (
     by_word,
 )
 from ..fragments import quads
-from ..fragments.fragment import Fragment, Quad, shared_by_quads
+from ..fragments.fragment import Fragment, Quad, shared_by_quads, shared_by_warps
 from ..ir.nodes import Buffer, Expr, buffer, dtype_bytes, substitute
 from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
@@ -132,7 +132,8 @@ class Warp:
         lane = tirx.floormod(threads.var, 32)
         warp = tirx.floordiv(threads.var, 32)
         self.lane = lane
-        self.row0 = tirx.floormod(warp, plan.warps[0]) * rows
+        self.warp_down = tirx.floormod(warp, plan.warps[0])
+        self.row0 = self.warp_down * rows
         self.col0 = tirx.floordiv(warp, plan.warps[0]) * columns
         self.rows, self.columns = Rows(), Columns(2)
         if not pairs:
@@ -264,6 +265,7 @@ class Warp:
             packed,
             self._quad(),
             rows=shared_by_quads(q, self.col0, self.plan.warps[1]),
+            columns=shared_by_warps(self.lane, self.warp_down, self.plan.warps[0]),
         )
 
     def _quad(self) -> Quad | None:

@@ -16,7 +16,14 @@ from tvm import tirx
 
 from ...instructions.wgmma_shapes import ROWS
 from ..fragments import quads
-from ..fragments.fragment import Fragment, Quad, row_of_warp, shared_by_quads
+from ..fragments.fragment import (
+    ColumnShare,
+    Fragment,
+    Quad,
+    row_of_warp,
+    shared_by_quads,
+    shared_by_warps,
+)
 from ..ir.nodes import Buffer, Expr, substitute
 from ..ir.patterns import Matmul
 from ..threads.spread import Threads
@@ -84,6 +91,14 @@ class Accumulators:
             swap_ab=self.swap_ab,
             paired=self.paired,
             rows=None if self.swap_ab else shared_by_quads(q, self.corner[1], self.groups_across),
+            columns=None if self.swap_ab else self._by_warps(lane),
+        )
+
+    def _by_warps(self, lane: Expr) -> ColumnShare:
+        """Return how warps share columns: those of all warpgroups that are not side by side."""
+        down = self.threads.count // (32 * self.groups_across)
+        return shared_by_warps(
+            lane, tirx.floormod(tirx.floordiv(self.threads.index, 32), down), down
         )
 
     def row(self, block: Expr, half: Expr) -> Expr:

@@ -40,6 +40,12 @@ def computes_between(graph: nx.MultiDiGraph) -> bool:
     return bool(nodes) and not any(map(is_shared, written))
 
 
+def computes(graph: nx.MultiDiGraph) -> bool:
+    """Whether the loop of ``graph`` multiplies, and does arithmetic beside that."""
+    kinds = {data["kind"] for _, data in graph.nodes(data=True)}
+    return {"mma", "compute"} <= kinds
+
+
 def in_program_order(
     graph: nx.MultiDiGraph,
     plan: LoopPlan,

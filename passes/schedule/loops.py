@@ -25,12 +25,12 @@ from ..dependence.graph import dependence
 from ..ir.named_pass import named_pass
 from ..ir.op_form import op_loops, thread_extents
 from .annotations import annotated_plan
-from .by_role import computes_between, in_program_order
+from .by_role import computes, computes_between, in_program_order
 from .code_size import check_size
 from .modulo import schedule_loop
 from .obeyed import is_scheduled, scheduled_as
 from .overlapped import check_stages
-from .register_versions import why_too_many
+from .register_versions import why_too_many, why_too_many_alive
 from .used_slots import why_no_overlap, with_slots_used
 
 GIVEN: Final = ("request", "annotation", "edited")
@@ -116,9 +116,10 @@ def _scheduled_loop(
     waited = [matmul for matmul in matmuls if Op(matmul.op, "mma_wait") in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)
     scheduled = schedule_loop(graph, loop, machine, in_flight=in_flight)
-    if not between or plan.roles or loop.source in GIVEN:
+    if plan.roles or loop.source in GIVEN or not (between or computes(graph)):
         return with_slots_used(graph, scheduled, node)
-    why = why_too_many(graph, node, scheduled, machine, plan.threads)
+    too_many = why_too_many if between else why_too_many_alive
+    why = too_many(graph, node, scheduled, machine, plan.threads)
     if why is not None:
         told = replace(loop, reasons=(*loop.reasons, why))
         still = [replace(matmul, in_flight=0) for matmul in matmuls]

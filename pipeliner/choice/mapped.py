@@ -136,7 +136,8 @@ def _loop_work(
     most = machine.max_registers_per_thread
     kept = registers
     if not have_producer(plans):
-        kept = _math_warp_registers(found, plans, matmuls, registers, most)
+        alone = replace(info, loops=(found,))
+        kept = _math_warp_registers(alone, plans, matmuls, registers, most)
     work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine)
     work = replace(
         work,
@@ -178,7 +179,7 @@ def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
 
 
 def _math_warp_registers(
-    loop: LoopInfo,
+    alone: KernelInfo,
     copies: tuple[CopyPlan, ...],
     matmuls: tuple[MatmulPlan, ...],
     registers: int,
@@ -186,8 +187,10 @@ def _math_warp_registers(
 ) -> int:
     """Registers of a math warp's thread that copies too; ``registers``: as mapped.
 
-    ``most``: what there are; ptxas gets by with them where a little more would be wanted.
+    ``alone``: the kernel with one loop. ``most``: what there are; ptxas gets by with them where a
+    little more would be wanted.
     """
+    (loop,) = alone.loops
     gathered = any(bool(op.no_tma) for op in loop.ops if isinstance(op, CopyInfo))
     if not uses_wgmma(matmuls):
         if any(plan.instruction == "simt" for plan in matmuls):
@@ -198,7 +201,7 @@ def _math_warp_registers(
             bool(matmuls) and staged and not gathered and not pixels
         )
     return max(
-        math_warp_registers(plan, gathered, words_beside(plan.op, [loop])) for plan in matmuls
+        math_warp_registers(plan, gathered, words_beside(plan.op, alone)) for plan in matmuls
     )
 
 
@@ -236,7 +239,7 @@ def _map_matmuls(
     done: dict[str, Mapping | Reason] = {}
     for op in matmuls:
         if op.op not in done:
-            beside = {one.op: words_beside(one.op, info.loops) for one in matmuls}
+            beside = {one.op: words_beside(one.op, info) for one in matmuls}
             if request.plan is not None:
                 pinned = pinned_matmul(request, op.op)
                 done[op.op] = map_matmul(op, machine, pinned, threads, beside[op.op])

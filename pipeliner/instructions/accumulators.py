@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..values.facts import LoopInfo, MatmulInfo
+from ..values.facts import KernelInfo, LoopInfo, MatmulInfo
 from .dtypes import element_bytes
 
 
-def words_beside(op: str, loops: Sequence[LoopInfo]) -> int:
-    """Words of the accumulators that a CTA keeps beside that of ``op``: of the same loops."""
+def words_beside(op: str, info: KernelInfo) -> int:
+    """Words of the tiles that a CTA keeps in registers beside the accumulator of ``op``.
+
+    Those are the accumulators of the same loops, and what lives across loops without being one.
+    """
+    loops = info.loops
     together = _together(op, loops)
     own = {other.acc for other in together if other.op == op}
     words = {
@@ -21,7 +25,22 @@ def words_beside(op: str, loops: Sequence[LoopInfo]) -> int:
         for other in together
         if other.acc not in own
     }
-    return sum(words.values())
+    return sum(words.values()) + _words_kept(info)
+
+
+def _words_kept(info: KernelInfo) -> int:
+    """Words of the tiles in registers around the loops to which no matmul adds.
+
+    Such as the sums of a product whose steps are scaled before they are added.
+    """
+    every = [op for loop in info.loops for op in loop.ops]
+    added_to = {op.acc for op in every if isinstance(op, MatmulInfo)}
+    kept = [
+        nbytes
+        for name, scope, nbytes in info.accumulators
+        if scope == "local" and name not in added_to
+    ]
+    return sum(kept) // element_bytes("uint32")
 
 
 def spread_alike(op: MatmulInfo, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:

@@ -162,3 +162,46 @@ def test_a_depth_beside_annotated_stages_is_refused() -> None:
     subject = SUBJECTS["annotated"]
     with refused("asked.depth", PlanError, asked=7, found=2):
         pipeliner.pipeline(subject.build(), subject.target, depth=7)
+
+
+@T.prim_func(s_tir=True)
+def masked(
+    A: T.Buffer((64, 256), "float16"),
+    B: T.Buffer((64, 256), "float16"),
+    C: T.Buffer((64, 64), "float32"),
+) -> None:
+    """A product without the first columns of B, which are no edge of B."""
+    T.func_attr({"global_symbol": "masked", "tirx.noalias": True})
+    for _x in T.thread_binding(1, thread="blockIdx.x"):
+        with T.sblock("cta"):
+            acc = T.sblock_alloc_buffer((64, 64), "float32", scope="local")
+            for i, j in T.grid(64, 64):
+                with T.sblock("init"):
+                    acc[i, j] = T.float32(0)
+            for s in range(4):
+                with T.sblock("step"):
+                    A_shared = T.sblock_alloc_buffer((64, 64), "float16", scope="shared")
+                    B_shared = T.sblock_alloc_buffer((64, 64), "float16", scope="shared")
+                    for i, d in T.grid(64, 64):
+                        with T.sblock("A_shared"):
+                            A_shared[i, d] = A[i, s * 64 + d]
+                    for j, d in T.grid(64, 64):
+                        with T.sblock("B_shared"):
+                            B_shared[j, d] = T.if_then_else(
+                                s * 64 + d >= 8, B[j, s * 64 + d], T.float16(0)
+                            )
+                    for i, j, d in T.grid(64, 64, 64):
+                        with T.sblock("acc"):
+                            acc[i, j] = acc[i, j] + T.Cast("float32", A_shared[i, d]) * T.Cast(
+                                "float32", B_shared[j, d]
+                            )
+            for i, j in T.grid(64, 64):
+                with T.sblock("C"):
+                    C[i, j] = acc[i, j]
+
+
+def test_roles_that_cannot_be_had_name_the_copy_that_no_producer_issues() -> None:
+    with refused("asked.no_box", PlanError, copy="B_shared") as caught:
+        pipeliner.pipeline(masked, "h100", roles=1)
+    assert the("tma.mask", [caught.value.reason])["buffer"] == "B"
+    assert not pipeliner.plan_of(pipeliner.pipeline(masked, "h100")).roles

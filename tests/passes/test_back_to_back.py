@@ -11,6 +11,8 @@ from tvm import tirx
 
 import pipeliner
 from pipeliner.mutation import mutate
+from pipeliner.schedules import BackToBackGemm, RowTile, schedule_back_to_back
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 from ..refusals import the
 from .back_to_back import back_to_back
@@ -84,3 +86,39 @@ def test_every_mutant_is_killed() -> None:
     report = mutate(pipeliner.build(func, "h100", **BY_TMA, depth=2, in_flight=0))
     assert len(report.fates) > 20
     assert report.ok, [str(fate.mutant) for fate in report.survivors]
+
+
+SPLIT: Final = BackToBackGemm(70, 200, 64, 64, "silu"), RowTile(64, 32, splits=3)
+"""Seven steps: 3, 3 and 1 of the splits, of which the last one has columns beyond the last."""
+
+
+@pytest.mark.parametrize("target", ["h100", "a100", "v100"])
+def test_splits_of_the_columns_are_added(target: str) -> None:
+    what, tile = SPLIT
+    options = BY_TMA if target == "h100" else {}
+    kernel = pipeliner.build(schedule_back_to_back(what, tile), target, **options)
+    assert bool(kernel.plan.roles) == (target == "h100")
+    assert [name for name in ("Part", "total") if name not in kernel.lowered.script()] == []
+    inputs = what.inputs(4)
+    done = kernel.emulate(*inputs, poisoned(what.shapes()[-1], what.out), timing="late")
+    assert not done.hazards
+    (got,) = (done.outputs[name] for name in done.outputs if name not in "ABC")
+    assert worst_error(what, got, what.reference(*inputs), what.magnitude(*inputs)) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["h100", "a100"])
+def test_every_mutant_of_a_split_kernel_dies(target: str) -> None:
+    """In a step that overlaps no other: there one wait and one fence cover those of both products."""
+    what, tile = BackToBackGemm(64, 14 * 32, 64, 64), RowTile(64, 32, splits=2)
+    options = {**BY_TMA, "in_flight": 0} if target == "h100" else {}
+    report = mutate(pipeliner.build(schedule_back_to_back(what, tile), target, depth=2, **options))
+    assert report.ok, [str(fate.mutant) for fate in report.survivors]
+
+
+@pytest.mark.nvcc
+def test_the_default_of_few_rows_compiles_without_spills() -> None:
+    what = BackToBackGemm(2048, 4096, 128, 128)
+    kernel = pipeliner.build(what, "h200")
+    used = kernel.resources
+    assert (used.spill_stores, used.spill_loads, used.stack, used.serialised) == (0, 0, 0, "")

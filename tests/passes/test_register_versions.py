@@ -48,3 +48,39 @@ def test_versions_that_fit_are_kept() -> None:
 def test_nothing_spills() -> None:
     used = built(Attention(1, 1, 64, 4096, 128), 128).resources
     assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
+
+
+def by_warps(n: int, dim: int) -> Kernel:
+    what = Attention(1, 1, 64, 3 * n + 5, dim)
+    return pipeliner.build(schedule_attention(what, AttentionTile(64, n)), "a100")
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+def test_fragments_of_warps_that_do_not_fit_are_loaded_in_order(dim: int) -> None:
+    """Of 128 keys a thread has 64 scores, 32 words of weights, and K and V of as many columns."""
+    kernel = by_warps(128, dim)
+    (loop,) = kernel.plan.loops
+    found = the("schedule.too_many_alive", loop.reasons)
+    assert found["needed"] > found["room"]
+    assert loop.pipelined
+    what = Attention(1, 1, 64, 3 * 128 + 5, dim)
+    inputs = what.inputs(3)
+    done = kernel.emulate(*inputs, poisoned(what.shapes()[-1], what.out), timing="late")
+    assert not done.hazards
+    got = done.outputs["Out"]
+    assert worst_error(what, got, what.reference(*inputs), what.magnitude(*inputs)) <= 1
+
+
+def test_those_that_fit_overlap() -> None:
+    (loop,) = by_warps(64, 128).plan.loops
+    assert not says("schedule.too_many_alive", loop.reasons)
+    assert max(op.stage for op in loop.ops if op.kind == "mma") > 1
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.deep("test_fragments_of_warps_that_do_not_fit_are_loaded_in_order")
+@pytest.mark.parametrize("dim", [64, 128])
+def test_nothing_of_warps_spills(dim: int) -> None:
+    used = by_warps(128, dim).resources
+    assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)

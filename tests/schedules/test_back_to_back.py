@@ -22,7 +22,7 @@ from pipeliner.schedules import (
 )
 from pipeliner.schedules.choice import compare_loops
 from pipeliner.schedules.closed_form import kernel_info
-from pipeliner.schedules.loops.back_to_back import COSTS
+from pipeliner.schedules.loops.back_to_back import COSTS, steps_of_split
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.schedules.workloads.base.epilogue import ACTIVATIONS
@@ -49,6 +49,33 @@ def test_the_tiled_and_the_plain_function_compute_it(what: BackToBackGemm) -> No
     assert off(what, tvm.compile(what.function(), target="llvm")) <= 1
 
 
+@pytest.mark.parametrize(("what", "splits"), [(RAGGED, 2), (BackToBackGemm(64, 200, 32, 16), 3)])
+def test_columns_between_the_products_are_split(what: BackToBackGemm, splits: int) -> None:
+    """Of 3 steps one split has 2 and the other 1, of 7 they have 3, 3 and 1."""
+    assert (
+        off(what, on_cpu(schedule_back_to_back(what, RowTile(32, 32, splits=splits)).mod["main"]))
+        <= 1
+    )
+
+
+@pytest.mark.parametrize("tile", [RowTile(32, 32, splits=3), RowTile(32, 64, splits=3)])
+def test_each_split_has_a_step(tile: RowTile) -> None:
+    what = BackToBackGemm(64, 128, 32, 16)
+    for made in (schedule_back_to_back, kernel_info):
+        with refused("back_to_back.splits", WorkloadError, splits=3, steps=128 // tile.n):
+            made(what, tile)
+
+
+def test_few_rows_are_split_and_many_are_not() -> None:
+    few = BackToBackGemm(2048, 4096, 128, 128)
+    tile = default_tile(few, H200)
+    assert tile.splits > 1
+    assert -(-few.m // tile.m) * tile.splits > H200.sms * 3 / 4
+    assert min(compare_loops(few, H200, splits=1).values()) > compare_loops(few, H200)[tile]
+    assert default_tile(WIDE, H200).splits == 1
+    assert default_tile(WIDE, H200, splits=2).splits == 2
+
+
 def test_the_reference_is_the_definition() -> None:
     a, b, c = (x.astype("float64") for x in RAGGED.inputs(seed=1))
     first = [float(a[3] @ b[n]) for n in range(RAGGED.n)]
@@ -59,8 +86,13 @@ def test_the_reference_is_the_definition() -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_closed_form_is_what_recognition_finds(activation: str) -> None:
     assert activation in COSTS
-    for extents in ((256, 512, 64, 128), (70, 90, 48, 80)):
-        what, tile = BackToBackGemm(*extents, activation), RowTile(64, 32)
+    for extents, splits in (
+        ((256, 512, 64, 128), 1),
+        ((70, 90, 48, 80), 1),
+        ((256, 512, 64, 128), 4),
+        ((70, 90, 48, 80), 2),
+    ):
+        what, tile = BackToBackGemm(*extents, activation), RowTile(64, 32, splits=splits)
         _, facts = recognise(prefix(schedule_back_to_back(what, tile).mod))
         assert comparable(facts.info) == comparable(kernel_info(what, tile))
 
@@ -77,6 +109,11 @@ def test_records_know_it_and_a_smaller_one_has_every_kind_of_tile() -> None:
     what = BackToBackGemm(1000, 4000, 128, 64)
     small, cut = next(smaller(what, RowTile(128, 64), Needs(steps=5)))
     assert (small, cut) == (BackToBackGemm(232, 288, 128, 64), RowTile(128, 64))
+    tile = RowTile(128, 64, splits=4)
+    small, cut = next(smaller(what, tile, Needs(steps=5)))
+    assert cut == tile
+    assert small.n < what.n
+    assert steps_of_split(small, tile) >= 5
 
 
 def test_the_command_verifies_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,8 +143,8 @@ def test_what_makes_no_sense() -> None:
         BackToBackGemm(64, 64, 64, 64, dtype="fp32")
     with refused("epilogue.step", WorkloadError, value="tanh"):
         BackToBackGemm(64, 64, 64, 64, "tanh")
-    with refused("split.no_matmul", WorkloadError):
-        default_tile(WIDE, H200, splits=2)
+    with refused("option.persistent", WorkloadError):
+        scheduled(WIDE, RowTile(64, 64, persistent=4))
     with refused("tile.kind", WorkloadError):
         scheduled(WIDE, GemmTile(64, 64, 64))
     with refused("tile.kind", WorkloadError):

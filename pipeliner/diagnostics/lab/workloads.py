@@ -31,6 +31,7 @@ SENTENCES: Final = {
     "grouped.experts": "expected at most {most} experts, not {experts}",
     "packed.dtype": "expected packed weights beside one of {choices}, not {value!r}",
     "packed.run": "expected a K of whole runs of {run} weights, which four words have, not {k}",
+    "back_to_back.splits": "expected splits of {steps} steps that all have some, not {splits}",
     "packed.splits": "expected splits that divide {groups} groups of K, not {splits}",
     "scaled.dtype": "expected a block-scaled GEMM on one of {choices}, not {value!r}",
     "gated.plain": "{workload}: a gated GEMM has no epilogue and no weights of another type",

@@ -19,6 +19,10 @@ SENTENCES: Final = {
     ),
     "registers.order": "what it makes of the rows in '{buffer}' depends on their order",
     "registers.row": "several warps have elements of each row of '{buffer}'",
+    "registers.columns_in_step": (
+        "threads have parts of the columns in '{buffer}', which they cannot put together in each "
+        "step of a loop"
+    ),
     "registers.apart": (
         "it combines elements of the register tiles {buffers:quoted} that are not in the same "
         "register of one thread"

@@ -60,6 +60,10 @@ SENTENCES: Final = {
         "cannot give '{kernel}' {asked} consumer warpgroups, as asked for: as it is built, it has "
         "{found}"
     ),
+    "asked.no_box": (
+        "cannot give '{kernel}' {asked} consumer warpgroups, as asked for: no producer warp can "
+        "issue copy '{copy}', {why}"
+    ),
     "asked.consumers": (
         "cannot give '{kernel}' {asked} consumers, as asked for: as it is built, it has {found}"
     ),

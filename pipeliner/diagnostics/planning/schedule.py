@@ -110,6 +110,10 @@ SENTENCES: Final = {
         "all but copies in program order: versions of {buffers:quoted} would need {needed} of the "
         "{room} registers that a thread has beside its accumulators"
     ),
+    "schedule.too_many_alive": (
+        "all but copies in program order: {buffers:quoted} would take {needed} of the {room} "
+        "registers that a thread has beside its accumulators at once"
+    ),
     "schedule.registers": (
         "at most {versions} of each of {buffers:quoted} in registers: more would make the "
         "interval {wide} instead of {interval} cycles, and unroll the loop"
