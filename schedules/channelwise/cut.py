@@ -24,23 +24,20 @@ Measured on an H200, fp16: 3 x 3 over 112 x 112 took 49.2 us with 64, 61.9 with 
 56 x 56 119.8 us with 64, 104.1 with 32.
 """
 
-COLUMNS: Final = 128
-"""Threads side by side in a row of a plane, at most."""
-
 SHARED_BYTES: Final = 48 * 1024
 """Of a block's weights: what any GPU gives a CTA, several of which are on an SM."""
 
 
 def is_depthwise(spec: DepthwiseSpec) -> bool:
-    """Whether each channel is summed for itself: by regions, or channels innermost."""
+    """Whether each channel is summed for itself, channels innermost."""
     conv = channelwise(spec).conv
-    return conv.depthwise and (conv.channels_last or has_regions(spec))
+    return conv.depthwise and conv.channels_last
 
 
 def has_regions(spec: DepthwiseSpec) -> bool:
     """Whether ``schedule_regions`` has this convolution, or this gradient."""
     conv = channelwise(spec).conv
-    plain = conv.rank == 2 and not conv.epilogue
+    plain = conv.rank == 2 and conv.channels_last and not conv.epilogue
     return plain and conv.groups == conv.c == conv.k and not element(conv.storage).integer
 
 
@@ -51,8 +48,6 @@ def fits(spec: DepthwiseSpec, tile: DepthwiseTile) -> bool:
     """
     what = channelwise(spec)
     if not has_regions(spec) or what.conv.c % tile.vector:
-        return False
-    if tile.vector > 1 and not what.conv.channels_last:
         return False
     extents = (tile.rows, tile.pixels)
     for axis, extent in zip(what.reads, extents, strict=True):
@@ -65,10 +60,9 @@ def fits(spec: DepthwiseSpec, tile: DepthwiseTile) -> bool:
 class RegionCut:
     """How regions and channels are given to threads.
 
-    ``down``, ``across``: regions of an image, or of a plane where channels lie outside. ``lanes``:
-    threads side by side, of a vector of channels each, or of columns; ``strips``: of a CTA, of a
-    region each. ``blocks``: of channels. ``columns``: channels whose weights a CTA keeps, and
-    ``shared_bytes`` of these.
+    ``down``, ``across``: regions of an image. ``lanes``: threads side by side, of a vector of
+    channels each, ``strips``: of a CTA, of a region each. ``blocks``: of channels.
+    ``shared_bytes``: of the weights of one.
     """
 
     regions: int
@@ -77,7 +71,6 @@ class RegionCut:
     lanes: int
     strips: int
     blocks: int
-    columns: int
     shared_bytes: int
 
     @property
@@ -96,22 +89,14 @@ class RegionCut:
         what = channelwise(spec)
         conv, (high, wide) = what.conv, what.out_size
         down, across = -(-high // tile.rows), -(-wide // tile.pixels)
-        each = math.prod(conv.kernel) * element(conv.accumulator).nbytes
-        if not conv.channels_last:
-            parts = -(-across // COLUMNS)
-            lanes = -(-across // parts)
-            strips = max(1, tile.threads // lanes)
-            planes = -(-(strips - 1) // (down * parts)) + 1  # from anywhere in the first
-            regions = conv.n * conv.c * down * parts
-            return cls(regions, down, parts, lanes, strips, 1, planes, planes * each)
         vectors = -(-conv.c // tile.vector)
+        each = tile.vector * math.prod(conv.kernel) * element(conv.accumulator).nbytes
         side = SIDE[math.prod(conv.kernel) > FEW_POSITIONS]
-        blocks = -(-vectors // max(1, min(side, SHARED_BYTES // (tile.vector * each))))
+        blocks = -(-vectors // max(1, min(side, SHARED_BYTES // each)))
         lanes = -(-vectors // blocks)
+        shared = lanes * each
         strips = max(1, tile.threads // lanes)
-        columns = lanes * tile.vector
-        regions = conv.n * down * across
-        return cls(regions, down, across, lanes, strips, blocks, columns, columns * each)
+        return cls(conv.n * down * across, down, across, lanes, strips, blocks, shared)
 
 
 def regions_alike(
@@ -119,17 +104,11 @@ def regions_alike(
 ) -> bool:
     """Whether the kernel of ``small`` has every kind of CTA and edge that that of ``spec`` has.
 
-    At least ``ctas`` along either dimension of the grid, where there are as many. Planes are as
-    large: which of a CTA's regions are the first of one depends on that.
+    At least ``ctas`` along either dimension of the grid, where there are as many.
     """
     few, many = RegionCut.of(small, tile), RegionCut.of(spec, tile)
     if (few.lanes, few.strips) != (many.lanes, many.strips):
         return False
-    first, second = channelwise(small), channelwise(spec)
-    if not second.conv.channels_last:
-        enough = few.regions >= min(ctas * few.strips, many.regions)
-        ragged = [bool(cut.regions % cut.strips) for cut in (few, many)]
-        return first.out_size == second.out_size and ragged[0] == ragged[1] and enough
     for one, other in ((few.down, many.down), (few.across, many.across), (few.blocks, many.blocks)):
         if one < min(ctas, other):
             return False
@@ -140,7 +119,7 @@ def regions_alike(
             one.conv.c % (cut.lanes * tile.vector),
             bool(cut.regions % cut.strips),
         )
-        for one, cut in ((first, few), (second, many))
+        for one, cut in ((channelwise(small), few), (channelwise(spec), many))
     ]
     enough = few.regions >= min(ctas * few.strips, many.regions)
     return edges[0] == edges[1] and enough

@@ -15,9 +15,9 @@ output reads, and by which position of the kernel, is asked of [reads.py](reads.
 
 A row of inputs is loaded and widened once and multiplied for every output row that it is part of,
 by each position of the kernel's row. A step of ``h`` loads the row of the next one under the
-multiplications of its own: that is the passes' part. Threads side by side have what lies side by
-side in memory, so that their loads are whole lines: channels, or columns
-([placing.py](placing.py)).
+multiplications of its own: that is the passes' part. Threads side by side have channels side by
+side, so that their loads are whole lines and their weights lie in different banks. The regions of a
+CTA lie above each other: the rows that two of them read come from the L1 cache for one.
 
 Not handled: epilogues, several outputs of a channel, integers, other ranks than two. Those have
 ``schedule_depthwise`` by single outputs.
@@ -39,7 +39,6 @@ from ...values.notes import NOTE, note_text
 from ..tiles import DepthwiseTile
 from ..workloads.base.blocks import all_of, cast
 from .cut import SHARED_BYTES, DepthwiseSpec, RegionCut, fits
-from .placing import placing_of
 from .sums import Channelwise, channelwise
 
 
@@ -60,42 +59,55 @@ def _function(what: Channelwise, tile: DepthwiseTile, cut: RegionCut) -> Any:
     rows, pixels, vector = tile.rows, tile.pixels, tile.vector
     conv, (vertical, horizontal) = what.conv, what.reads
     (high, wide), (height, width) = conv.kernel, what.size
+    lanes, threads, channels = cut.lanes, cut.threads, cut.lanes * vector
     positions, reach, run = high * wide, vertical.reach(rows), horizontal.reach(pixels)
     x_shape, w_shape, y_shape = what.shapes
     kind, sums, out = conv.storage, conv.accumulator, conv.out
-    threads, weights = cut.threads, cut.columns * positions
-    ragged = what.out_size[0] % rows, what.out_size[1] % pixels
-    of = placing_of(what, tile, cut)
-    lane = of.side * vector
+    weights, ragged_channels = channels * positions, conv.c % channels
+    ragged = what.out_size[0] % rows, what.out_size[1] % pixels, cut.regions % cut.strips
     attributes: dict[str, Any] = {"global_symbol": what.name, "tirx.noalias": True}
     if what.why is not None:
         attributes[NOTE] = note_text(what.why)
 
-    def element(g: Any, b: Any, tx: Any, y: Any, x: Any, v: Any) -> tuple[Any, ...]:
-        """Where a channel of a thread lies in an image."""
-        channel = of.channel(g, b, of.column(b, tx, v))
-        return of.place(of.image(b, tx), y, x, channel)
+    def region(b: Any, tx: Any) -> Any:
+        return b * cut.strips + tx // lanes
+
+    def image(b: Any, tx: Any) -> Any:
+        return region(b, tx) // (cut.across * cut.down)
+
+    def top(b: Any, tx: Any) -> Any:
+        return region(b, tx) % cut.down * rows
+
+    def first(b: Any, tx: Any) -> Any:
+        return region(b, tx) // cut.down % cut.across * pixels
+
+    def channel(g: Any, tx: Any, v: Any) -> Any:
+        return g * channels + tx % lanes * vector + v
+
+    def exists(g: Any, b: Any, tx: Any) -> list[Any]:
+        """The conditions under which a thread has a region, and channels."""
+        has_region = [region(b, tx) < cut.regions] if ragged[2] else []
+        return has_region + ([channel(g, tx, 0) < conv.c] if ragged_channels else [])
 
     def pixel(X: Any, g: Any, b: Any, tx: Any, h: Any, j: Any, v: Any) -> Any:
         """An input of the thread's row ``h``, zero outside, widened."""
-        y, x = vertical.first(of.top(b, tx)) + h, horizontal.first(of.first(b, tx)) + j
-        inside = all_of([y >= 0, y < height, x >= 0, x < width, *of.exists(g, b, tx)])
-        value = X[element(g, b, tx, y, x, v)]
+        y, x = vertical.first(top(b, tx)) + h, horizontal.first(first(b, tx)) + j
+        inside = all_of([y >= 0, y < height, x >= 0, x < width, *exists(g, b, tx)])
+        value = X[image(b, tx), y, x, channel(g, tx, v)]
         return cast(tirx.if_then_else(inside, value, tirx.const(0, kind)), sums)
 
-    def weight(W: Any, g: Any, b: Any, at: Any) -> Any:
-        """The weight that is ``at`` of those of a CTA as they lie in memory, widened."""
-        column, position = at // positions, at % positions
-        k = of.channel(g, b, column)
-        value = W[of.weight_place(k, position // wide, position % wide)]
-        for is_there in of.is_channel(g, b, column):
-            value = tirx.if_then_else(is_there, value, tirx.const(0, kind))
+    def weight(W: Any, g: Any, at: Any) -> Any:
+        """The weight that is ``at`` of those of a block as they lie in memory, widened."""
+        k, position = g * channels + at // positions, at % positions
+        value = W[k, position // wide, position % wide, 0]
+        if ragged_channels:
+            value = tirx.if_then_else(k < conv.c, value, tirx.const(0, kind))
         return cast(value, sums)
 
-    def term(row: Any, shared: Any, b: Any, tx: Any, h: Any, p: Any, t: Any, q: Any, v: Any) -> Any:
+    def term(row: Any, shared: Any, tx: Any, h: Any, p: Any, t: Any, q: Any, v: Any) -> Any:
         position = vertical.position(h, p) * wide + t
         of_row = row[horizontal.place(q, t), v]
-        return of_row * shared[position, of.column(b, tx, v)]
+        return of_row * shared[position, tx % lanes * vector + v]
 
     def meets(q: Any, t: Any) -> Any:
         """Whether output ``q`` of a row of the region reads an input by position ``t``."""
@@ -103,9 +115,9 @@ def _function(what: Channelwise, tile: DepthwiseTile, cut: RegionCut) -> Any:
         return all_of(conditions) if conditions else True
 
     def is_output(g: Any, b: Any, tx: Any, p: Any, q: Any) -> Any:
-        inside = [of.top(b, tx) + p < what.out_size[0]] if ragged[0] else []
-        inside += [of.first(b, tx) + q < what.out_size[1]] if ragged[1] else []
-        return all_of([*inside, *of.exists(g, b, tx), tirx.const(True, "bool")])
+        inside = [top(b, tx) + p < what.out_size[0]] if ragged[0] else []
+        inside += [first(b, tx) + q < what.out_size[1]] if ragged[1] else []
+        return all_of([*inside, *exists(g, b, tx), tirx.const(True, "bool")])
 
     @T.prim_func(s_tir=True)
     def depthwise(x: T.handle, w: T.handle, y: T.handle) -> None:
@@ -118,14 +130,14 @@ def _function(what: Channelwise, tile: DepthwiseTile, cut: RegionCut) -> Any:
                 with T.sblock("cta"):
                     T.reads()
                     T.writes()
-                    shared = T.sblock_alloc_buffer((positions, cut.columns), sums, scope="shared")
+                    shared = T.sblock_alloc_buffer((positions, channels), sums, scope="shared")
                     for tx in T.thread_binding(threads, thread="threadIdx.x"):
                         for i in range(-(-weights // threads)):
                             with T.sblock("weights"):
                                 T.where(i * threads + tx < weights)
                                 shared[
                                     (i * threads + tx) % positions, (i * threads + tx) // positions
-                                ] = weight(W, g, b, i * threads + tx)
+                                ] = weight(W, g, i * threads + tx)
                     for tx in T.thread_binding(threads, thread="threadIdx.x"):
                         with T.sblock("thread"):
                             T.reads()
@@ -153,33 +165,19 @@ def _function(what: Channelwise, tile: DepthwiseTile, cut: RegionCut) -> Any:
                                                         for v in T.vectorized(vector):
                                                             with T.sblock("update"):
                                                                 acc[p, q, v] = acc[p, q, v] + term(
-                                                                    row,
-                                                                    shared,
-                                                                    b,
-                                                                    tx,
-                                                                    h,
-                                                                    p,
-                                                                    t,
-                                                                    q,
-                                                                    v,
+                                                                    row, shared, tx, h, p, t, q, v
                                                                 )
                             for p in T.unroll(rows):
-                                for q in T.unroll(pixels // of.side):
-                                    for u in T.vectorized(lane):
+                                for q in T.unroll(pixels):
+                                    for v in T.vectorized(vector):
                                         with T.sblock("store"):
-                                            T.where(is_output(g, b, tx, p, q * of.side))
+                                            T.where(is_output(g, b, tx, p, q))
                                             Y[
-                                                element(
-                                                    g,
-                                                    b,
-                                                    tx,
-                                                    of.top(b, tx) + p,
-                                                    of.first(b, tx) + q * of.side + u // vector,
-                                                    u % vector,
-                                                )
-                                            ] = cast(
-                                                acc[p, q * of.side + u // vector, u % vector], out
-                                            )
+                                                image(b, tx),
+                                                top(b, tx) + p,
+                                                first(b, tx) + q,
+                                                channel(g, tx, v),
+                                            ] = cast(acc[p, q, v], out)
 
     return depthwise
 

@@ -61,12 +61,6 @@ and 5 x 5 over 56 x 56 of 192 channels 45.0 us in 2 x 7, 47.0 in 4 x 7, 46.9 in 
 """
 
 
-PLANE: Final = (4, 4)
-"""Rows and pixels of a thread, at most, where channels lie outside of the image."""
-
-PLANE_THREADS: Final = 256
-"""Of a CTA there."""
-
 MOST_SUMS: Final = 112
 """Of a thread: those of the largest regions in ``REGION`` of two channels each."""
 
@@ -119,8 +113,6 @@ def depthwise_tile(spec: DepthwiseSpec, machine: Machine) -> DepthwiseTile:
     single = DepthwiseTile(math.gcd(what.pixels, PIXELS), math.gcd(what.channels, widest))
     if not has_regions(spec):
         return single
-    if not conv.channels_last:
-        return _plane_tile(spec)
     units = [axis.unit for axis in what.reads]
     positions = -(-math.prod(conv.kernel) // math.prod(units))
     size = (positions > FEW_POSITIONS) + (positions > MANY_POSITIONS)
@@ -136,14 +128,6 @@ def depthwise_tile(spec: DepthwiseSpec, machine: Machine) -> DepthwiseTile:
         tile = DepthwiseTile(_even(what.out_size[1], PIXELS, units[1]), vector, rows=units[0])
     few = tile.rows * tile.pixels * tile.vector <= MOST_SUMS
     return tile if few and fits(spec, tile) else single
-
-
-def _plane_tile(spec: DepthwiseSpec) -> DepthwiseTile:
-    """Bands of a plane as even as they can be, with pixels that leave none over if some do."""
-    (high, wide), (down, across) = channelwise(spec).out_size, channelwise(spec).reads
-    rows = _even(high, PLANE[0], down.unit)
-    pixels = _even(wide, PLANE[1], across.unit)
-    return DepthwiseTile(pixels, 1, PLANE_THREADS, rows)
 
 
 def _even(size: int, most: int, unit: int) -> int:

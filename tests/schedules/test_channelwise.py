@@ -42,10 +42,6 @@ CASES = {
         conv2d(1, 7, 8, 8, 8, 3, 2, pad=(0, 3), dilation=(1, 3), groups=8, out="fp32"),
         DepthwiseTile(8, 4, 32, rows=3),
     ),
-    "planes": (
-        conv2d(2, 9, 10, 3, 3, 3, 4, stride=(1, 2), pad=(1, 2), groups=3, layout="NCHW"),
-        DepthwiseTile(4, 1, 32, rows=3),
-    ),
 }
 
 

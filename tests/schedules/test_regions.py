@@ -49,18 +49,6 @@ CASES = {
         conv2d(2, 6, 5, 7, 7, 3, 2, stride=(1, 2), pad=(1, 0, 0, 1), groups=7),
         DepthwiseTile(2, 1, 64, rows=2),
     ),
-    "planes": (  # seven of a CTA's nine regions are of the first of its two planes, or three
-        conv2d(2, 13, 12, 5, 5, 3, 3, pad=1, groups=5, layout="NCHW"),
-        DepthwiseTile(4, 1, 32, rows=2),
-    ),
-    "planes of odd rows": (
-        conv2d(1, 9, 11, 3, 3, 5, 3, stride=(1, 2), pad=(2, 0, 1, 2), groups=3, layout="NCHW"),
-        DepthwiseTile(2, 1, 32, rows=3),
-    ),
-    "wide planes": (  # in two parts, of which the second has columns beyond the end
-        conv2d(1, 3, 259, 2, 2, 1, 3, pad=(0, 1), groups=2, layout="NCHW", dtype="fp32"),
-        DepthwiseTile(2, 1, 64, rows=2),
-    ),
 }
 
 
@@ -114,7 +102,7 @@ def test_what_has_no_regions_is_refused() -> None:
         conv2d(1, 6, 6, 8, 8, 3, 3, groups=8, dtype="int8"),
         conv2d(1, 6, 6, 8, 8, 3, 3, groups=8, epilogue=("relu",)),
         conv2d(1, 6, 6, 8, 16, 3, 3, groups=8),
-        conv2d(1, 6, 6, 8, 8, 3, 3, groups=8, layout="NCHW", epilogue=("relu",)),
+        conv2d(1, 6, 6, 8, 8, 3, 3, groups=8, layout="NCHW"),
         conv1d(1, 6, 8, 8, 3, groups=8),
     )
     for conv in none:
@@ -123,8 +111,6 @@ def test_what_has_no_regions_is_refused() -> None:
             schedule_conv(conv, DepthwiseTile(2, 2, rows=2))
     with refused("tile.regions", WorkloadError, vector=3):
         schedule_conv(PLAIN, DepthwiseTile(2, 3, rows=2))
-    with refused("tile.regions", WorkloadError, vector=2):  # channels are a plane apart
-        schedule_conv(replace(PLAIN, layout="NCHW"), DepthwiseTile(2, 2, rows=2))
     large = conv2d(1, 99, 99, 64, 64, 79, 79, groups=64)  # 49928 bytes of two channels
     assert has_regions(large)
     with refused("tile.regions", WorkloadError, most=SHARED_BYTES):
@@ -143,24 +129,6 @@ def test_a_small_image_has_the_edges_of_a_large_one() -> None:
     assert not threads_alike(replace(small, c=64, k=64, groups=64), large, tile, 2)
 
 
-def test_threads_side_by_side_have_columns_of_a_plane() -> None:
-    conv = conv2d(2, 56, 56, 96, 96, 3, 3, pad=1, groups=96, layout="NCHW")
-    cut = RegionCut.of(conv, DepthwiseTile(4, 1, 256, rows=4))
-    assert (cut.lanes, cut.strips, cut.threads, cut.blocks) == (14, 18, 252, 1)
-    assert (cut.regions, cut.down, cut.across) == (2 * 96 * 14, 14, 1)
-    assert (cut.columns, cut.shared_bytes) == (3, 3 * 9 * 4)  # one whole, and parts of two
-    wide = RegionCut.of(replace(conv, size=(8, 1030)), DepthwiseTile(4, 1, 256, rows=4))
-    assert (wide.lanes, wide.across, wide.strips) == (86, 3, 2)
-
-
-def test_few_planes_have_the_edges_of_many() -> None:
-    tile = DepthwiseTile(4, 1, 64, rows=2)
-    large = conv2d(8, 9, 12, 64, 64, 3, 3, pad=1, groups=64, layout="NCHW")
-    assert threads_alike(replace(large, n=1), large, tile, 2)
-    assert not threads_alike(replace(large, n=1, size=(8, 12)), large, tile, 2)
-    assert not threads_alike(replace(large, n=1, c=3, k=3, groups=3), large, tile, 2)
-
-
 @pytest.mark.parametrize(
     ("conv", "tile"),
     [
@@ -172,10 +140,6 @@ def test_few_planes_have_the_edges_of_many() -> None:
             DepthwiseTile(8, 2, rows=1),
         ),
         (conv2d(1, 8, 8, 16, 16, 3, 3, pad=1, groups=16), DepthwiseTile(4, 2, rows=1)),
-        (
-            conv2d(9, 57, 30, 96, 96, 3, 3, pad=1, groups=96, layout="NCHW"),
-            DepthwiseTile(3, 1, 256, rows=3),
-        ),
         (conv2d(1, 8, 8, 7, 7, 3, 3, pad=1, groups=7, dtype="bf16"), DepthwiseTile(4, 1, rows=1)),
         (conv2d(1, 8, 8, 16, 32, 3, 3, pad=1, groups=16), DepthwiseTile(4, 4)),
         (conv2d(1, 8, 8, 16, 16, 3, 3, groups=16, epilogue=("relu",)), DepthwiseTile(4, 4)),
