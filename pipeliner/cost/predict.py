@@ -186,7 +186,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         machine, work.traffic.l1_lines, resident * (smem + machine.smem_reserved)
     )
     busy, bubble = busy_and_bubble(work, machine, resident, l1_wait)
-    latency = machine.global_latency + work.loads.handshake
+    latency: float = machine.global_latency + work.loads.handshake
     hidden = hidden_bubble(work, busy, bubble, l1_wait) if in_flight else 0.0
     shares = Shares(resident, rounds, trip, busy, bubble, l1_wait, hidden)
     slots = _free_slots(depth, in_flight)
