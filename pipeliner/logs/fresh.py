@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -79,24 +80,34 @@ def fresh_jobs(
     count: int = SHAPES,
     known: Iterable[Record] = (),
     theirs: Theirs | None = None,
+    pool: Executor | None = None,
 ) -> Iterator[Job]:
     """What is to be measured of each workload of ``seed``, but for what ``known`` has.
 
-    Each is planned, which takes seconds, when it is asked for.
+    Each is planned, which takes seconds, when it is asked for, or all of them at once by ``pool``.
     """
     workloads = {record.workload for record in known}
-    for at, spec in enumerate(fresh_specs(seed, count)):
-        key = workload_key(spec)
-        if key in workloads:  # a workload is recorded as a whole
-            continue
-        try:
-            points = [point.candidate for point in space(spec, machine)]
-        except PipelinerError:
-            continue
-        rest = points[PREDICTED:]
-        drawn = random.Random(f"{seed} {at}").sample(rest, min(DRAWN, len(rest)))
-        asked = [*points[:PREDICTED], *drawn, *(theirs(spec)[:TOP] if theirs else ())]
-        yield Job(spec.name, spec, machine, tuple(dict.fromkeys(asked)))
+    left = [
+        (f"{seed} {at}", spec)
+        for at, spec in enumerate(fresh_specs(seed, count))
+        if workload_key(spec) not in workloads  # a workload is recorded as a whole
+    ]
+    names, specs = [name for name, _ in left], [spec for _, spec in left]
+    every = (pool.map if pool else map)(_drawn, names, specs, [machine] * len(left))
+    for spec, found in zip(specs, every, strict=True):
+        if found:
+            asked = [*found, *(theirs(spec)[:TOP] if theirs else ())]
+            yield Job(spec.name, spec, machine, tuple(dict.fromkeys(asked)))
+
+
+def _drawn(name: str, spec: Spec, machine: Machine) -> list[Candidate]:
+    """The best predicted points of ``spec``, and some that ``name`` draws; or none at all."""
+    try:
+        points = [point.candidate for point in space(spec, machine)]
+    except PipelinerError:
+        return []
+    rest = points[PREDICTED:]
+    return points[:PREDICTED] + random.Random(name).sample(rest, min(DRAWN, len(rest)))
 
 
 def judge(

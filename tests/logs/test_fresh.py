@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import pickle
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import pipeliner.measuring
 from pipeliner import cli
+from pipeliner.commands.lab import fresh as commands
 from pipeliner.errors import WorkloadError
 from pipeliner.logs import drawn, fresh
 from pipeliner.logs.drawn import KINDS, MOST_FLOPS, fresh_specs
@@ -71,6 +74,17 @@ def test_the_best_predicted_are_measured_and_some_that_are_drawn(few):
     assert len(job.candidates) == 5
     assert set(job.candidates[3:]) < {point.candidate for point in points[3:]}
     assert next(fresh_jobs(SEED, H100, 1)).candidates == job.candidates
+
+
+def test_processes_that_plan_ahead_draw_the_same(monkeypatch):
+    monkeypatch.setattr(
+        drawn, "KINDS", {"product": lambda draw: Gemm(64, 64, 64 * draw.randint(1, 9))}
+    )
+    with ThreadPoolExecutor(2) as pool:
+        ahead = [job.candidates for job in fresh_jobs(SEED, H100, 2, pool=pool)]
+    assert ahead == [job.candidates for job in fresh_jobs(SEED, H100, 2)]
+    (spec, *_), (first, *_) = fresh_specs(SEED, 2), ahead
+    assert pickle.loads(pickle.dumps((spec, H100, first))) == (spec, H100, first)
 
 
 def test_what_is_measured_is_not_measured_again(few, tmp_path):
@@ -154,6 +168,7 @@ def test_the_command_measures_and_judges(few, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(pipeliner.measuring, "Compiler", compiler)
     monkeypatch.setattr(pipeliner.measuring, "current_conditions", lambda: None)
     monkeypatch.setattr("pipeliner.targets.cuda_target", lambda *_: cuda_target("h100"))
+    monkeypatch.setattr(commands, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
     log = str(tmp_path / "fresh.sqlite")
     asked = ["regret", "--fresh", str(SEED), "--shapes", "2", "--log", log]
     assert cli.main(asked) == 1

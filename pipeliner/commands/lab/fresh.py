@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +18,9 @@ from ..shared.usage import check_least
 if TYPE_CHECKING:
     from ...logs.fresh import FreshScores, Theirs
     from ...machine import Machine
+
+PLANNERS: Final = 4
+"""Processes that plan workloads, of which each takes seconds."""
 
 STORE: Final = "fresh.sqlite"
 """Where what is measured is kept by default."""
@@ -101,10 +106,12 @@ def _measure(args: argparse.Namespace, log: Path) -> bool:
     machine = machine_for(target)
     theirs = _theirs(machine) if args.heuristics else None
     compiler = Compiler(target, args.jobs)
-    with contextlib.closing(compiler), GpuMeasurer() as timer:
+    planners = ProcessPoolExecutor(PLANNERS, multiprocessing.get_context("spawn"))
+    with contextlib.closing(compiler), contextlib.ExitStack() as ended, GpuMeasurer() as timer:
+        ended.callback(planners.shutdown, cancel_futures=True)
         compiler.start()
         known = read_any(log, machine) if log.exists() else []
-        jobs = fresh_jobs(args.fresh, machine, args.shapes, known, theirs)
+        jobs = fresh_jobs(args.fresh, machine, args.shapes, known, theirs, planners)
         conditions = current_conditions()
         with contextlib.suppress(KeyboardInterrupt):
             return record(jobs, compiler, timer, log, args.seconds, console.say, conditions)
