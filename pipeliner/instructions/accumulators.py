@@ -20,27 +20,25 @@ def words_beside(op: str, info: KernelInfo) -> int:
     loops = info.loops
     together = _together(op, loops)
     own = {other.acc for other in together if other.op == op}
-    words = {
-        other.acc: other.m * other.n * element_bytes(other.acc_dtype) // element_bytes("uint32")
-        for other in together
-        if other.acc not in own
-    }
+    words = {other.acc: _words(other) for other in together if other.acc not in own}
     return sum(words.values()) + _words_kept(info)
 
 
 def _words_kept(info: KernelInfo) -> int:
     """Words of the tiles in registers around the loops to which no matmul adds.
 
-    Such as the sums of a product whose steps are scaled before they are added.
+    Such as the sums of a product whose steps are scaled before they are added. An element for each
+    row, such as a maximum, is among the registers that are wanted beside accumulators anyway.
     """
-    every = [op for loop in info.loops for op in loop.ops]
-    added_to = {op.acc for op in every if isinstance(op, MatmulInfo)}
+    every = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+    added_to = {op.acc for op in every}
+    least = min((_words(op) for op in every), default=0)
     kept = [
-        nbytes
+        nbytes // element_bytes("uint32")
         for name, scope, nbytes in info.accumulators
         if scope == "local" and name not in added_to
     ]
-    return sum(kept) // element_bytes("uint32")
+    return sum(words for words in kept if words >= least)
 
 
 def spread_alike(op: MatmulInfo, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:
@@ -59,6 +57,11 @@ def spread_alike(op: MatmulInfo, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:
         and ((other.m, other.n, other.acc_dtype) == shape or _share_rows(op, other))
     ]
     return [op, *same, *beside]
+
+
+def _words(op: MatmulInfo) -> int:
+    """Words of the accumulator of ``op``."""
+    return op.m * op.n * element_bytes(op.acc_dtype) // element_bytes("uint32")
 
 
 def _share_rows(op: MatmulInfo, other: MatmulInfo) -> bool:

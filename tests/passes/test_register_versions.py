@@ -12,6 +12,7 @@ from pipeliner.schedules import Attention, AttentionTile, schedule_attention
 from pipeliner.verification.accuracy import poisoned, worst_error
 
 from ..refusals import says, the
+from .row_kernels import scaled_steps
 
 WIDE: Final[dict[str, Any]] = {"mechanism": "cp_async", "instruction": "wgmma"}
 
@@ -84,3 +85,18 @@ def test_those_that_fit_overlap() -> None:
 def test_nothing_of_warps_spills(dim: int) -> None:
     used = by_warps(128, dim).resources
     assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
+
+
+def test_tiles_that_live_across_steps_count_beside_an_accumulator() -> None:
+    """Sums of 128 x 128 and those of a step: 64 registers of each with eight warps, not 128."""
+    plan = pipeliner.plan_of(pipeliner.pipeline(scaled_steps(512, 512, 512), "a100"))
+    (matmul,) = plan.matmuls
+    assert (matmul.m, matmul.n, plan.threads) == (128, 128, 256)
+
+
+def test_statistics_of_rows_do_not() -> None:
+    """Three warpgroups have 160 registers: 64 of scores, 32 of weights, 32 of sums, 32 beside."""
+    what = Attention(1, 1, 192, 256, 64)
+    func = schedule_attention(what, AttentionTile(192, 128))
+    plan = pipeliner.plan_of(pipeliner.pipeline(func, "h200"))
+    assert plan.role("consumer").threads == 3 * 128
