@@ -10,7 +10,6 @@ from pipeliner.errors import WorkloadError
 from pipeliner.machine import H100
 from pipeliner.schedules import ConvTile, default_tile, schedule_conv
 from pipeliner.schedules.workloads import ConvInputGrad, conv2d
-
 from tests.refusals import refused
 
 FIRST = conv2d(2, 16, 16, 64, 64, 3, 3, pad=1, layout="NCHW")
