@@ -10,14 +10,15 @@ import math
 from functools import lru_cache
 from typing import Final
 
-from tvm.ir import Var
+from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
 from ..errors import WorkloadError
 from ..instructions.dtypes import element_bytes
 from ..mechanisms.tma import MAX_BOX, window_extents
+from ..passes.copy.tensor_views import View, joined
 from ..passes.ir.linear import affine
-from ..passes.ir.nodes import i32
+from ..passes.ir.nodes import Expr, const_int, i32
 from ..space.axes import AUTOMATIC_CLUSTERS
 from ..values.facts import (
     CopyInfo,
@@ -29,6 +30,7 @@ from ..values.facts import (
 )
 from .loops.forms import loop_info
 from .names import blockized, cached, fused, merged, padded, tiles_of, updating
+from .reordered import reordered_infos
 from .tiles import (
     ConvTile,
     GemmTile,
@@ -137,6 +139,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         by_tile=tiles > ctas and not tile.stationary,
     )
     batch = math.prod(extent or 1 for _, extent in what.batch_axes)
+    reordered = reordered_infos(what)
     return KernelInfo(
         name=what.name,
         grid=(batch, ctas) if what.batch_axes else (ctas,),
@@ -152,9 +155,12 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
                 for b in (others if tile.stationary else ())
             ),
         ),
-        elementwise=() if what.whole is None else (sum_info(what, tile.why),),
+        elementwise=(
+            *reordered,
+            *(() if what.whole is None else (sum_info(what, tile.why),)),
+        ),
         stores=(_store_info(what, sums[0], tile),),
-        kernels=1 if what.whole is None else 2,
+        kernels=len(reordered) + (1 if what.whole is None else 2),
     )
 
 
@@ -196,13 +202,18 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     gathered = what.a.tile is not None or what.b.tile is not None
     rows = what.rows and not _cuts_groups(what, tile)
     scattered = not rows and (gathered or len(shape) != len(what.batch_axes) + 2)
+    by_rows, view = _stores_by_rows(what), None
+    if not by_rows:
+        by_rows, view = _joined_rows(what, tile.m, tile.n)
+    if view is not None and not _cuts_groups(what, tile):
+        shape, scattered = view, False
     return StoreInfo(
         op=STORE,
         acc=acc,
         dst=name,
         dtype=what.types.out,
         dst_strides=row_major(shape),
-        by_rows=_stores_by_rows(what),
+        by_rows=by_rows,
         no_tma=SCATTERED if scattered else "",
     )
 
@@ -214,6 +225,40 @@ def _stores_by_rows(what: Contraction) -> bool:
     at = {name: Var(name, "int32") for name in axes}
     last = affine(what.place(at)[-1], [at[what.m[0]], at[what.n[0]]])
     return last is not None and last.coefficients == {at[what.n[0]]: 1}
+
+
+@lru_cache(maxsize=1024)
+def _joined_rows(
+    what: Contraction, rows: int, columns: int
+) -> tuple[bool, tuple[int | None, ...] | None]:
+    """Whether columns of a tile alone index the last dimensions of where it is stored.
+
+    And if tiles are boxes by those, the shape with as many joined as it takes, else None.
+    """
+    ranges, at = Analyzer(), dict[str, Expr]()
+    for name, extent in what.batch_axes:
+        at[name] = Var(name, "int32")
+        ranges.bind(at[name], Range(0, extent or 1))
+    inside: dict[Var, int] = {}
+    for (name, extent), size in ((what.m, rows), (what.n, columns)):
+        tile, var = Var(f"{name}_tile", "int32"), Var(name, "int32")
+        ranges.bind(tile, Range(0, -(-(extent or TYPICAL_M) // size)))
+        ranges.bind(var, Range(0, size))
+        at[name] = tile * size + var
+        inside[var] = size
+    m, n = inside
+    declared = View(
+        tuple(i32(extent or TYPICAL_M) for extent in what.out[1]), tuple(what.place(at))
+    )
+    apart = declared.apart(inside, ranges)
+    for view in (apart, *joined(declared, inside, ranges)):
+        *outer, last = (affine(index, [m, n]) for index in view.indices)
+        if last is not None and last.coefficients == {n: 1}:
+            walked = [index.coefficients for index in outer if index is not None]
+            moved = [coefficients for coefficients in walked if coefficients]
+            box = len(walked) == len(outer) and moved == [{m: 1}]
+            return True, tuple(map(const_int, view.shape)) if box else None
+    return False, None
 
 
 def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:
@@ -234,13 +279,13 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     view = "tensor" if gathered or transposed else _view(side, row)
     return CopyInfo(
         op=name,
-        src=side.param,
+        src=side.source,
         dst=name,
         dst_scope="shared",
         dtype=what.storage(which),
         shape=(column, row) if transposed else (row, column),
         src_dims=_source_dims(side, transposed),
-        src_strides=row_major(side.shape),
+        src_strides=row_major(side.shape if transposed else side.extents),
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
@@ -296,7 +341,7 @@ def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[i
 
 def _source_dims(side: Operand, transposed: bool) -> tuple[int | None, ...]:
     """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
-    dims: list[int | None] = [None] * len(side.shape)
+    dims: list[int | None] = [None] * len(side.shape if transposed else side.extents)
     if side.contiguous:
         lane = 0 if transposed else 1
         dims[-1] = lane

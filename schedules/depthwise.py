@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tvm import s_tir
 
-from .channelwise import DepthwiseSpec, schedule_regions
+from .channelwise import DepthwiseSpec, has_planes, schedule_planes, schedule_regions
 from .matmul import inline_epilogue
 from .tiles import DepthwiseTile
 from .workloads import MATMUL
@@ -32,7 +32,8 @@ def schedule_depthwise(spec: DepthwiseSpec, tile: DepthwiseTile) -> Any:
     WorkloadError: it is not depthwise, or cannot be cut so.
     """
     if tile.rows:
-        return schedule_regions(spec, tile)
+        by = schedule_planes if has_planes(spec) else schedule_regions
+        return by(spec, tile)
     sch = s_tir.Schedule(spec.by_channel().function())
     update = sch.get_sblock(MATMUL)
     store = inline_epilogue(sch, update)

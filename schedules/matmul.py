@@ -28,6 +28,7 @@ from tvm import s_tir, tirx
 from ..errors import WorkloadError
 from ..passes.ir.nodes import block, collect, has, i32, substitute
 from ..values.notes import NOTE, note_text
+from .reordered import schedule_reordered, written_first
 from .tiles import MAX_GRID_Z, GemmTile, divisor, is_ragged, stages_transposed
 from .total import schedule_sum
 from .workloads import (
@@ -57,6 +58,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     matmuls = [sch.get_sblock(name) for name in names]
     matmul = matmuls[0]
     copies = _stage_operands(sch, matmuls, what)
+    schedule_reordered(sch, what)
     for second in matmuls[1:]:
         inline_before(sch, second, GATED)
     if what.whole is None:
@@ -201,11 +203,12 @@ def _writes(stmt: Any, buffers: list[Any]) -> bool:
 def _stage_operands(sch: Any, matmuls: list[Any], what: Contraction) -> list[Any]:
     """The copies of all operands to shared memory: what they gather and pad is part of them."""
     copies = []
+    first = [operand.source for operand in written_first(what)]
     for operand in range(len(what.operands)):
         readers = matmuls if operand == 0 else [matmuls[operand - 1]]
         all_of_them = readers if len(readers) > 1 else None
         copy = sch.cache_read(readers[0], min(operand, 1), "shared", consumer_blocks=all_of_them)
-        while sources := sch.get_producers(copy):
+        while (sources := sch.get_producers(copy)) and sch.get(sources[0]).name_hint not in first:
             sch.compute_inline(sources[0])
         note = what.operands[operand].note
         if note:

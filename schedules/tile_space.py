@@ -291,12 +291,23 @@ def forms(workload: Convolution) -> list[ConvTile]:
         return [replace(plain, fold=True), plain]
     if not isinstance(workload, Conv):
         return [plain]
-    if not workload.channels_last and workload.n > 1:
-        return [plain, replace(plain, by_image=True)]
+    if not workload.channels_last:
+        return [*_by_image(workload), *(replace(form, reordered=True) for form in _last(workload))]
     if not can_fold(workload):
         return [plain]
     counts = sorted({1, best_phases(workload)}, reverse=True)
     return [plain, *(replace(plain, fold=True, phases=count) for count in counts)]
+
+
+def _by_image(conv: Conv) -> list[ConvTile]:
+    """Tiles of pixels counted over all images, and of each image's, where there are several."""
+    plain = ConvTile(1, 1, 1)
+    return [plain, replace(plain, by_image=True)] if conv.n > 1 else [plain]
+
+
+def _last(conv: Conv) -> list[ConvTile]:
+    """The forms of ``conv`` with channels innermost, and of each image's pixels."""
+    return [*_by_image(conv), *(form for form in forms(replace(conv, layout="")) if form.fold)]
 
 
 def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:

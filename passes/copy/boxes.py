@@ -37,13 +37,14 @@ class Boxes(View):
 
     ``extents``: of a box in all dimensions but the last, along which the tile's rows run. ``rows``:
     the dimension that the tile's first one runs along, None where several do. ``pixels``: of a
-    window, what im2col mode would load.
+    window, what im2col mode would load. ``joined``: the last dimension is several of the tensor's.
     """
 
     extents: tuple[int, ...] = ()
     kind: TmaView = "tensor"
     rows: int | None = None
     pixels: Im2col | None = None
+    joined: bool = False
     offsets: ClassVar[tuple[Expr, ...]] = ()
 
     @property

@@ -4,21 +4,24 @@
  => Y[x, c]                                of [1568, 64]
 
 Rows of pixels are contiguous if nothing is between them, so what is counted over all of them is one
-dimension of a box.
+dimension of a box. So it is of the last dimensions, where channels are outside the image:
+
+    Y[n, c, x // 14, x % 14]              of [8, 64, 14, 14]
+ => Y[n, c, x]                            of [8, 64, 196]
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tvm import sym, tirx
 
 from ...diagnostics import Reason
 from ...mechanisms.tma import extent_obstacle
-from ..ir.indexing import together
+from ..ir.indexing import outside_quotients, together
 from ..ir.linear import terms_of
 from ..ir.nodes import Buffer, Expr, Var, const_int, i32, simplify, uses
 from ..ir.wide_indices import ELEMENTS
@@ -37,6 +40,13 @@ class View:
     shape: tuple[Expr, ...]
     indices: tuple[Expr, ...]
     when: Expr | None = None
+
+    def apart(self, moving: Mapping[Var, int], ranges: Any) -> View:
+        """Return it with ``moving`` outside of quotients that are the same for all of a box."""
+        indices = list(map(ranges.simplify, self.indices))
+        for var, extent in moving.items():
+            indices = [outside_quotients(index, var, extent) for index in indices]
+        return replace(self, indices=tuple(indices))
 
 
 def inside(
@@ -126,6 +136,23 @@ def flattened(view: View, moving: Collection[Var], ranges: Any) -> View | None:
         size, index = size * extent, index * extent + inner
     shape, indices = zip(*outer[:first], (simplify(size), together(index, moving, ranges)), last)
     return View(shape, indices)
+
+
+def joined(view: View, moving: Mapping[Var, int], ranges: Any) -> Iterator[View]:
+    """Yield ``view`` with two, three and more of its last dimensions joined, but never all.
+
+    They are joined as ``flattened`` joins the others. ``moving``: the variables that index the box,
+    with their extents. What all of a box has in common, such as the image of its pixels, is said
+    without them.
+    """
+    shape, indices = list(view.shape), list(view.indices)
+    while len(shape) > 2 and _stays_inside(indices[-1], const_int(shape[-1]), ranges):
+        inner, at = shape.pop(), indices.pop()
+        index = together(indices[-1] * inner + at, moving, ranges)
+        shape[-1], indices[-1] = simplify(shape[-1] * inner), index
+        if (const_int(shape[-1]) or 0) > ELEMENTS:
+            return
+        yield View(tuple(shape), tuple(indices), view.when).apart(moving, ranges)
 
 
 def _stays_inside(index: Expr, extent: int | None, ranges: Any) -> bool:

@@ -41,7 +41,7 @@ from .im2col import Im2col, im2col_of
 from .issued import Issued, TileFill
 from .layouts import ColumnBlocks
 from .tensor_maps import TensorMap, im2col_map, tiled_map
-from .tensor_views import View, beyond, flattened, inside, tensor_obstacle
+from .tensor_views import View, beyond, flattened, inside, joined, tensor_obstacle
 
 LOAD: Final = "cp.async.bulk.tensor.{rank}d.{space}.global{mode}.mbarrier::complete_tx::bytes"
 IM2COL: Final = ".im2col"
@@ -71,42 +71,59 @@ def source_of(copy: Copy, ranges: Any) -> TmaSource | Reason:
         return unreached
     declared = View(tuple(copy.src.shape), copy.src_indices)
     tiled = _boxed(copy, declared)
-    if isinstance(tiled, Boxes):
+    if isinstance(tiled, Boxes) and _runs(copy, declared):
         return tiled
     for var in copy.order:
         ranges.bind(var, Range(0, copy.nest.extent_of[var]))
     merged = flattened(declared, copy.order, ranges)
-    if merged is not None and keeps_order(copy, merged.indices):
+    if merged is not None and _runs(copy, merged) and keeps_order(copy, merged.indices):
         flat = _boxed(copy, merged)
         if isinstance(flat, Boxes):
             return flat
+    for view in joined(declared, copy.nest.extent_of, ranges):
+        in_order = _runs(copy, view) and keeps_order(copy, view.indices)
+        last = _boxed(copy, view, ranges) if in_order else None
+        if isinstance(last, Boxes):
+            return replace(last, kind="tensor", joined=True)
+    if isinstance(tiled, Boxes):
+        return tiled
     pixels = im2col_of(copy, ranges)
     if not isinstance(pixels, Im2col):
         return Reason("tma.both", tiled=tiled, im2col=pixels)
     return window_of(copy, pixels, ranges) or pixels
 
 
-def _boxed(copy: Copy, view: View) -> Boxes | Reason:
-    """Return the boxes of ``view`` that ``copy`` reads, or why it reads none."""
+def _runs(copy: Copy, view: View) -> bool:
+    """Whether a dimension of the tile runs along the last one of ``view``."""
+    return dimension_of(view.indices[-1], copy.order) is not None
+
+
+def _boxed(copy: Copy, view: View, ranges: Any = None) -> Boxes | Reason:
+    """Return the boxes of ``view`` that ``copy`` reads, or why it reads none.
+
+    ``ranges``: an analyzer that knows the bounds of every variable; None: those of the tile matter.
+    """
     name = str(copy.src.name)
     for dimension, index in enumerate(view.indices):
         known = affine(index, copy.order)
         if dimension_of(index, copy.order) is None and (known is None or known.coefficients):
             return Reason("tma.index", dimension=dimension, buffer=name, index=str(index))
-    masks = _beyond_bounds(copy, view)
+    masks = _beyond_bounds(copy, view, ranges)
     for part in masks:
         if uses(part, copy.order):
             return Reason("tma.mask", buffer=name, condition=str(part))
     return boxes_of(copy, replace(view, when=conjunction(masks)))
 
 
-def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
+def _beyond_bounds(copy: Copy, view: View, ranges: Any = None) -> list[Expr]:
     """Return the conjuncts of the mask other than the source's bounds."""
     if not copy.mask:
         return []
-    analyzer = sym.Analyzer()
-    for var in copy.order:
-        analyzer.bind(var, Range(0, copy.nest.extent_of[var]))
+    analyzer = ranges
+    if analyzer is None:
+        analyzer = sym.Analyzer()
+        for var in copy.order:
+            analyzer.bind(var, Range(0, copy.nest.extent_of[var]))
     return beyond(copy.mask, inside(view.shape, view.indices, copy.order, analyzer), analyzer)
 
 

@@ -44,7 +44,7 @@ from ..ir.nodes import (
     vectorized,
 )
 from ..ir.patterns import is_call
-from ..threads.spread import is_contiguous
+from ..threads.lanes import is_contiguous
 from .fragment import Fragment
 
 RUN: Final = 16

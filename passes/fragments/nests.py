@@ -20,7 +20,7 @@ from tvm.script import tirx as T
 
 from ...machine import VECTOR_BYTES
 from ..dependence.independence import check_independent
-from ..ir.indexing import at_lane, conjunction, is_uniform
+from ..ir.indexing import at_lane, conjunction, is_uniform, outside_quotients
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -40,7 +40,8 @@ from ..ir.nodes import (
     vectorized,
 )
 from ..ir.patterns import Nest
-from ..threads.spread import is_contiguous, unproven_all
+from ..threads.lanes import is_contiguous
+from ..threads.spread import unproven_all
 from ..threads.wide_vectors import in_words, is_too_wide
 from . import quads
 from .columns import reduce_columns, reduces_columns
@@ -275,6 +276,7 @@ def _widest(
         values, inside = tiles.at(coordinates(column))
         values = {var: analyzer.simplify(value) for var, value in values.items()}
         indices = substitute(list(nest.store.indices), values)
+        indices = [outside_quotients(index, lane, width) for index in indices]
         guards = _unproven(nest, inside, values, analyzer)
         if width == 1 or (
             is_contiguous(nest.store.buffer, indices, lane, width)
@@ -288,6 +290,8 @@ def _widest(
 def _stored(store: Any, vector: _Vector) -> Stmt:
     """Return ``store``, of one element of a run, for every vector of the run."""
     lane, base = vector.lane, vector.base
+    indices = [outside_quotients(index, lane, vector.width) for index in store.indices]
+    store = tirx.BufferStore(store.buffer, store.value, indices)
     if is_too_wide(store, vector.width):
         moved = in_words(lambda v: at_lane(store, lane, v), vector.width)
     else:

@@ -48,11 +48,14 @@ def strides(buf: Buffer) -> list[Expr]:
     """Return the elements between neighbours along each dimension (row-major by default)."""
     if len(buf.strides) == len(buf.shape):
         return list(buf.strides)
-    extents = list(buf.shape)[1:]
-    if is_large(buf):
-        extents = [widened(extent) for extent in extents]
+    shape = list(buf.shape)
+    return row_major([widened(extent) for extent in shape] if is_large(buf) else shape)
+
+
+def row_major(shape: Sequence[Expr]) -> list[Expr]:
+    """Return the elements between neighbours along each dimension of ``shape``."""
     result: list[Expr] = [i32(1)]
-    for extent in reversed(extents):
+    for extent in reversed(shape[1:]):
         result.append(result[-1] * extent)
     return result[::-1]
 
@@ -182,6 +185,29 @@ def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
     # base - lane > 0, or base + lane > 0, which is base - 1 + lane >= 0
     first = known.base - (1 if known.coefficients[lane] == 1 else 0)
     return alignment(first) % lanes == 0
+
+
+def outside_quotients(expr: Expr, lane: Var, lanes: int) -> Expr:
+    """Return ``expr`` with ``lane`` taken out of quotients that are the same for all ``lanes``.
+
+    ``(x * 8 + v) // 56`` is ``x * 8 // 56``, and the rest is ``x * 8 % 56 + v``, for ``v`` below 8.
+    """
+
+    def visit(node: Any) -> Any:
+        by, known = const_int(node.b), affine(node.a, [lane])
+        if by is None or by % lanes or known is None or known.coefficients != {lane: 1}:
+            return node
+        found = sym.Analyzer().modular_set(known.base)
+        if math.gcd(int(found.coeff), int(found.base)) % lanes:
+            return node
+        if isinstance(node, tirx.FloorDiv):
+            return tirx.floordiv(known.base, i32(by))
+        return tirx.floormod(known.base, i32(by)) + lane
+
+    if lanes == 1 or not (_is_split(expr) and uses(expr, [lane])):
+        return expr
+    kinds = [(tirx.FloorDiv, visit), (tirx.FloorMod, visit)]
+    return tvm_ffi.structural_map(expr, kinds, order="post")
 
 
 def at_lane(expr: Any, lane: Var, value: int | Expr) -> Any:

@@ -20,9 +20,10 @@ from ...values.facts import CopyInfo, MatmulInfo, StatementInfo
 from ...values.notes import note_in
 from ..analysis.effects import READ, effects
 from ..analysis.op_kinds import classify
+from ..copy.boxes import Boxes
 from ..copy.copies import obstacles
 from ..copy.tma import source_of
-from ..ir.indexing import alignment, offset, strides
+from ..ir.indexing import alignment, offset, row_major, strides
 from ..ir.kernels import bodies, thread_tag
 from ..ir.linear import affine
 from ..ir.nodes import (
@@ -39,7 +40,7 @@ from ..ir.nodes import (
     is_shared,
     walk,
 )
-from ..ir.patterns import Copy, Matmul, masked_load
+from ..ir.patterns import Copy, Matmul, dimension_of, masked_load
 from .costs import cost_of
 
 
@@ -49,6 +50,10 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
     ``read``: the buffers that the kernel reads. ``ranges``: knows the ranges of all loops.
     """
     source = source_of(copy, ranges)
+    dims, steps = copy.src_dims, strides(copy.src)
+    if isinstance(source, Boxes) and source.joined:
+        dims = tuple(dimension_of(index, copy.order) for index in source.indices)
+        steps = row_major(source.shape)
     return CopyInfo(
         op=name,
         src=str(copy.src.name),
@@ -56,8 +61,8 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
         dst_scope=str(copy.dst.scope()),
         dtype=str(copy.dst.dtype),
         shape=copy.shape,
-        src_dims=copy.src_dims,
-        src_strides=tuple(const_int(stride) for stride in strides(copy.src)),
+        src_dims=dims,
+        src_strides=tuple(const_int(stride) for stride in steps),
         aligned=copy.aligned(),
         masked=bool(copy.mask),
         bound=False,

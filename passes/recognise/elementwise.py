@@ -14,7 +14,8 @@ from ...values.notes import note_in
 from ..ir.kernels import inside_grid, thread_tag
 from ..ir.nodes import Stmt, const_int, dtype_bytes, is_global, uses, walk
 from ..ir.patterns import Nest, as_nest
-from ..threads.spread import store_lane, widest
+from ..threads.lanes import store_lane, widest
+from ..threads.squares import square_of
 
 
 def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
@@ -70,7 +71,10 @@ def _bytes_of(nest: Nest) -> int:
 
 
 def _most_at_once(nest: Nest) -> int:
-    """Return how many neighbouring outputs need at most one access to each buffer."""
+    """Return how many outputs a thread may make with accesses that are all as wide as can be."""
+    square = square_of(nest)
+    if square is not None:
+        return square.side * square.side
     lane = store_lane(nest)
     sizes = [dtype_bytes(load.source.dtype) for load in nest.loads()]
     widest_access = VECTOR_BYTES // max([dtype_bytes(nest.store.buffer.dtype), *sizes])

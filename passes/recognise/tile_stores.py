@@ -19,8 +19,8 @@ from tvm.ir import Range
 
 from ...diagnostics import Reason
 from ...values.facts import ADDS, StoreInfo
-from ..copy.tensor_views import View, beyond, flattened, inside, tensor_obstacle
-from ..ir.indexing import conjunction, strides
+from ..copy.tensor_views import View, beyond, flattened, inside, joined, tensor_obstacle
+from ..ir.indexing import conjunction, row_major, strides
 from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
 from ..ir.patterns import Copy, Matmul, Nest, nests_of
@@ -37,6 +37,11 @@ class Box:
     column: Var
     down: int
     view: View
+
+    def is_joined(self, target: Buffer) -> bool:
+        """Whether the last dimension of the view is several of ``target``'s."""
+        last = const_int(self.view.shape[-1])
+        return last is not None and last != const_int(target.shape[-1])
 
 
 def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tuple[StoreInfo, ...]:
@@ -90,7 +95,10 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
         guard = conjunction(nest.predicate)
         with ranges.constraint_scope(tirx.const(True, "bool") if guard is None else guard):
             merged = flattened(declared, nest.vars, ranges)
-        found = None if merged is None else _indexed(merged, row, column, nest)
+            last = list(joined(declared, nest.extent_of, ranges))
+        views = [*([] if merged is None else [merged]), *last]
+        boxes = (_indexed(view, row, column, nest) for view in views)
+        found = next((box for box in boxes if box is not None), None)
     if found is None:
         return Reason("store.scattered", buffer=str(target.name))
     short = _left_out(nest, matmul, found, ranges)
@@ -122,26 +130,39 @@ def _indexed(view: View, row: Var, column: Var, nest: Nest) -> Box | None:
 def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
     target = nest.store.buffer
     found = box_of(nest, matmul, ranges)
+    steps = strides(target)
+    if isinstance(found, Box) and found.is_joined(target):
+        steps = row_major(found.view.shape)
     return StoreInfo(
         op=nest.name,
         acc=str(matmul.acc.name),
         dst=str(target.name),
         dtype=str(target.dtype),
-        dst_strides=tuple(const_int(stride) for stride in strides(target)),
-        by_rows=_is_column_last(nest, matmul),
+        dst_strides=tuple(const_int(stride) for stride in steps),
+        by_rows=_is_column_last(nest, matmul, ranges),
         no_tma=found if isinstance(found, Reason) else "",
         partial_sums=adds(nest),
     )
 
 
-def _is_column_last(nest: Nest, matmul: Matmul) -> bool:
-    """Whether only the tile's last column variable indexes the target's last dimension."""
+def _is_column_last(nest: Nest, matmul: Matmul, ranges: Any) -> bool:
+    """Whether only the tile's last column variable indexes the target's last dimension.
+
+    The last ones count as one, where they are indexed together.
+    """
     places = [load.indices for load in nest.loads() if load.source.same_as(matmul.acc)]
     at = next((n for n, index in enumerate(matmul.acc_indices) if _is(index, matmul.n[-1])), None)
     if at is None:
         return False
-    column, last = affine(places[0][at], nest.vars), affine(nest.store.indices[-1], nest.vars)
-    return column is not None and last is not None and column.coefficients == last.coefficients
+    column = affine(places[0][at], nest.vars)
+    view = View(tuple(nest.store.buffer.shape), tuple(nest.store.indices))
+    for var, extent in nest.extent_of.items():
+        ranges.bind(var, Range(0, extent))
+    for one in (view, *joined(view, nest.extent_of, ranges)):
+        last = affine(one.indices[-1], nest.vars)
+        if column is not None and last is not None and column.coefficients == last.coefficients:
+            return True
+    return False
 
 
 def _stored(nest: Nest, matmuls: Mapping[Buffer, Matmul]) -> Matmul | None:

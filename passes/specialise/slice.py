@@ -40,7 +40,7 @@ from ...mechanisms.roles import by_warpgroup
 from ...mechanisms.table import moved_by
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, RolePlan
 from ..analysis.effects import WRITE, effects
-from ..ir.kernels import bodies, map_kernels, thread_tag, with_bodies
+from ..ir.kernels import bodies, map_kernels, thread_extents, thread_tag, with_bodies
 from ..ir.named_pass import named_pass
 from ..ir.nodes import (
     Buffer,
@@ -81,6 +81,8 @@ def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
         return func
 
     def sliced(kernel: Any) -> Any:
+        if not thread_extents(kernel):
+            return kernel  # it is beside the loops, mapped later, and has ended before they start
         _check_sources(kernel, plan)
         return _Specialiser(plan, machine).on_threads(kernel)
 

@@ -22,10 +22,8 @@ from tvm import tirx
 from tvm.ir import Range
 
 from ...instructions.dtypes import SECTOR_BYTES
-from ...machine import VECTOR_BYTES
 from ..dependence.independence import shareable
-from ..ir.indexing import alignment, conjunction, conjuncts, is_uniform, offset, unproven
-from ..ir.linear import affine
+from ..ir.indexing import conjunction, unproven
 from ..ir.nodes import (
     Buffer,
     Call,
@@ -39,16 +37,16 @@ from ..ir.nodes import (
     dtype_bytes,
     has,
     i32,
-    is_global,
     loop,
     seq,
     substitute,
     unrolled,
     uses,
     vectorized,
-    walk,
 )
-from ..ir.patterns import Nest, is_call
+from ..ir.patterns import Nest
+from .lanes import load_lane, store_lane, widest
+from .squares import LINE, Square, square_of
 from .wide_vectors import in_words, is_too_wide
 
 UNROLL_LIMIT: Final = 64
@@ -83,10 +81,12 @@ def spread(
     """
     shared, _ = shareable(nest)
     again = [var for var in nest.vars if var not in shared]
+    repeats = any(nest.extent_of[var] > 1 for var in again)
+    square = None if repeats else square_of(nest, vector)
     lane = store_lane(nest)
     lane = None if lane in again else lane
     width = 1 if lane is None else vector or widest(nest, lane)
-    digits = _digits(nest, shared, lane, width)
+    digits = _digits(nest, shared, lane, width) if square is None else _squares(square)
     total = math.prod(digit.extent for digit in digits)
     analyzer = threads.analyzer
     for var in again:
@@ -112,7 +112,9 @@ def spread(
 
         inside = unproven_all(substitute(inner, start), analyzer)
         sums = _Sums.of(one(i32(0)), again) if in_register and width == 1 else None
-        if sums is not None:
+        if square is not None:
+            moved = square.moved(start)
+        elif sums is not None:
             moved = sums.step
         elif is_too_wide(store, width) and _has_constants(store.value):
             moved = in_words(one, width)
@@ -220,7 +222,7 @@ def _digits(nest: Nest, shared: Sequence[Var], lane: Var | None, width: int) -> 
     if lane is None:
         return digits
     last = _Digit(lane, width, sizes[lane] // width)
-    source = _load_lane(nest) if width == 1 else None
+    source = load_lane(nest) if width == 1 else None
     if source is None or source.same_as(lane) or source not in shared:
         return [digit for digit in digits if not digit.var.same_as(lane)] + [last]
     sector = max(1, SECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype))
@@ -231,20 +233,22 @@ def _digits(nest: Nest, shared: Sequence[Var], lane: Var | None, width: int) -> 
     return [*others, outer, last, _Digit(source, 1, sector)]
 
 
-def _load_lane(nest: Nest) -> Var | None:
-    """Return the loop variable along which the nest's global loads are contiguous, if any.
+def _squares(square: Square) -> list[_Digit]:
+    """Return the digits of a square's position, the fastest last.
 
-    Each load is looked at by itself: the pixels of a convolution are not contiguous, its channels
-    are.
+    Neighbouring threads load one line together, and the next ones store beside what those store.
     """
-    for load in nest.loads():
-        if is_global(load.source):
-            start = offset(load.source, load.indices)
-            for var in nest.vars:
-                known = affine(start, [var])
-                if known is not None and known.coefficients.get(var) == 1:
-                    return var
-    return None
+    sizes, side = square.nest.extent_of, square.side
+    across, down = (sizes[var] // side for var in (square.loaded, square.stored))
+    line = math.gcd(across, LINE)
+    own = (square.stored, square.loaded)
+    others = [_Digit(var, 1, size) for var, size in sizes.items() if var not in own]
+    return [
+        *others,
+        _Digit(square.loaded, side * line, across // line),
+        _Digit(square.stored, side, down),
+        _Digit(square.loaded, side, line),
+    ]
 
 
 def unproven_all(parts: Sequence[Expr], analyzer: Any) -> list[Expr]:
@@ -277,63 +281,3 @@ def split_index(it: Expr, threads: Threads, sizes: Sequence[int]) -> list[Expr]:
             high, low, step = tirx.floordiv(flat, size), i32(0), 1
     digits.append(high * step + low)
     return [threads.analyzer.simplify(digit) for digit in reversed(digits)]
-
-
-def store_lane(nest: Nest) -> Var | None:
-    """Return the loop variable that indexes the target's contiguous dimension by ones, if any."""
-    known = affine(offset(nest.store.buffer, nest.store.indices), nest.vars)
-    if known is None:
-        return None
-    for var in reversed(nest.vars):
-        if known.coefficients.get(var) == 1 and nest.extent_of[var] > 1:
-            return var
-    return None
-
-
-def widest(nest: Nest, lane: Var | None) -> int:
-    """Return how many neighbouring elements one thread may store at once."""
-    if lane is None:
-        return 1
-    width = VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)
-    while width > 1 and not is_vector(nest, lane, width):
-        width //= 2
-    return max(1, width)
-
-
-def is_vector(nest: Nest, lane: Var, width: int) -> bool:
-    """Whether ``width`` elements along ``lane`` are one aligned store of a plain vector."""
-    if nest.extent_of[lane] % width:
-        return False
-    if not is_contiguous(nest.store.buffer, nest.store.indices, lane, width):
-        return False
-    if not all(is_uniform(part, lane, width) for part in nest.predicate):
-        return False
-    return all(_is_straight(load, lane, width) for load in nest.loads()) and not _branches(
-        nest.store.value, lane, width
-    )
-
-
-def is_contiguous(buf: Any, indices: Sequence[Expr], lane: Var, width: int) -> bool:
-    """Whether ``width`` elements along ``lane`` are neighbours that start on a multiple of it."""
-    known = affine(offset(buf, indices), [lane])
-    if known is None or known.coefficients.get(lane) != 1:
-        return False
-    return alignment(known.base) % width == 0
-
-
-def _is_straight(load: Any, lane: Var, width: int) -> bool:
-    return not uses(load, [lane]) or is_contiguous(load.source, load.indices, lane, width)
-
-
-def _branches(value: Expr, lane: Var, width: int) -> bool:
-    """Whether a condition inside ``value`` differs between the lanes of one vector."""
-    conditions: list[Expr] = []
-
-    def visit(node: Any) -> None:
-        if is_call(node, "if_then_else"):
-            conditions.append(node.args[0])
-        elif isinstance(node, tirx.Select):
-            conditions.append(node.condition)
-
-    walk(value, (Call, tirx.Select), visit)
-    return any(not is_uniform(part, lane, width) for part in conditions for part in conjuncts(part))

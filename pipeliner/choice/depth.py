@@ -271,7 +271,7 @@ def depth_reasons(best: Prediction, axis: DepthAxis, most: int) -> tuple[Reason,
 
 def _one_more(best: Prediction, axis: DepthAxis, most: int) -> Reason:
     work, depth = axis.work, best.depth + 1
-    if work.grid.trip is not None and depth > work.grid.trip:
+    if work.grid.trip is not None and axis.most <= work.grid.trip < depth:
         return Reason("depth.more_trip", trip=work.grid.trip)
     if depth > most:
         return Reason("depth.more_most", most=most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..diagnostics import Reason, all_of
 from ..mechanisms.copies import streamed_ops
-from ..mechanisms.table import moved_by
+from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, RingPlan
 from ..values.facts import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..values.op import Op
@@ -64,12 +64,17 @@ def ring_plan(
 
 
 def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
-    """The deepest ring worth considering: no deeper than the trip count, 1 without a ring."""
+    """The deepest ring worth considering: no deeper than the trip count, 1 without a ring.
+
+    A producer warp copies on from one tile of a persistent CTA to the next: all that the CTA ever
+    does are then the steps of one ring.
+    """
     through_registers = all(moved_by(plan).through_registers for plan in copies)
     if not ring_buffers(loop, copies) and not (copies and through_registers):
         return 1
     most = REGISTER_DEPTH if copies and through_registers else MAX_DEPTH
-    return most if loop.trip is None else max(1, min(most, loop.trip))
+    tiles = (loop.outer or MAX_DEPTH) if have_producer(copies) else 1
+    return most if loop.trip is None else max(1, min(most, loop.trip * tiles))
 
 
 def ring_names(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[str]:

@@ -197,5 +197,6 @@ def _tile_option(tile: GemmTile, us: float) -> TileOption:
     form = ""
     if isinstance(tile, ConvTile):
         folded = f"runs folded, {tile.phases} phases" if tile.phases > 1 else "runs folded"
-        form = ", ".join([folded] * tile.fold + ["by image"] * tile.by_image)
+        said = ((folded, tile.fold), ("by image", tile.by_image), ("reordered", tile.reordered))
+        form = ", ".join(word for word, holds in said if holds)
     return TileOption(tile.m, tile.n, tile.k, tile.persistent, tile.splits, form, us)

@@ -349,7 +349,7 @@ def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> Why | N
 def _slots(one: int, boxes: int, info: KernelInfo, machine: Machine, request: Request) -> int:
     """Slots that fit beside the rings; ``one``: bytes of a box of every warpgroup."""
     tiles = [sum(size for _, _, size in loop.rings) for loop in info.loops]
-    trips = [loop.trip for loop in info.loops if loop.trip is not None]
+    trips = [loop.trip * (loop.outer or 1) for loop in info.loops if loop.trip is not None]
     longest = max(trips, default=GOOD_RING_DEPTH)
     asked = [d for loop in info.loops for name, _, _ in loop.rings if (d := request.depth_of(name))]
     depths = (

@@ -59,12 +59,14 @@ def annotate(schedule: Any, candidate: Candidate, requests: list[Request], choic
 def replays(tile: Tile) -> bool:
     """Whether a schedule by ``tile`` begins with the workload's own function, as a trace has to.
 
-    What splits its reduction, tiles image by image, folds runs or goes by channel or by row begins
-    with another one, which no step of a trace makes.
+    What splits its reduction, tiles image by image, folds runs, reorders operands or goes by
+    channel or by row begins with another one, which no step of a trace makes.
     """
     if isinstance(tile, (DepthwiseTile, GroupTile)):
         return False
-    if isinstance(tile, ConvTile) and (tile.fold or tile.by_image or tile.phases > 1):
+    if isinstance(tile, ConvTile) and (
+        tile.fold or tile.by_image or tile.reordered or tile.phases > 1
+    ):
         return False
     return not isinstance(tile, GemmTile) or tile.splits == 1
 

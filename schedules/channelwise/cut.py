@@ -29,15 +29,25 @@ SHARED_BYTES: Final = 48 * 1024
 
 
 def is_depthwise(spec: DepthwiseSpec) -> bool:
-    """Whether each channel is summed for itself, channels innermost."""
+    """Whether each channel is summed for itself, channels innermost or planes of their own."""
     conv = channelwise(spec).conv
-    return conv.depthwise and conv.channels_last
+    return conv.depthwise and (conv.channels_last or has_planes(spec))
 
 
 def has_regions(spec: DepthwiseSpec) -> bool:
     """Whether ``schedule_regions`` has this convolution, or this gradient."""
+    return channelwise(spec).conv.channels_last and _is_plain(spec)
+
+
+def has_planes(spec: DepthwiseSpec) -> bool:
+    """Whether ``schedule_planes`` has it: channels are outside the image, and more than one."""
     conv = channelwise(spec).conv
-    plain = conv.rank == 2 and conv.channels_last and not conv.epilogue
+    return conv.depthwise and not conv.channels_last and _is_plain(spec)
+
+
+def _is_plain(spec: DepthwiseSpec) -> bool:
+    conv = channelwise(spec).conv
+    plain = conv.rank == 2 and not conv.epilogue
     return plain and conv.groups == conv.c == conv.k and not element(conv.storage).integer
 
 
@@ -97,6 +107,20 @@ class RegionCut:
         shared = lanes * each
         strips = max(1, tile.threads // lanes)
         return cls(conv.n * down * across, down, across, lanes, strips, blocks, shared)
+
+
+def planes_alike(small: DepthwiseSpec, spec: DepthwiseSpec, tile: DepthwiseTile, ctas: int) -> bool:
+    """``regions_alike`` of planes: of each kind of edge, and of row that is one access or not."""
+    few, many = (channelwise(one) for one in (small, spec))
+    counts: list[int] = []
+    edges: list[tuple[int | bool, ...]] = []
+    for what in (few, many):
+        high, wide = what.out_size
+        down, across = -(-high // tile.rows), -(-wide // tile.pixels)
+        counts.append(what.conv.n * what.conv.c * down * across)
+        rest = high % tile.rows, wide % tile.pixels, what.size[1] % tile.pixels
+        edges.append((*rest, min(down, 2), min(across, 2), bool(counts[-1] % tile.threads)))
+    return edges[0] == edges[1] and counts[0] >= min(ctas * tile.threads, counts[1])
 
 
 def regions_alike(

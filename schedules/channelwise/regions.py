@@ -52,7 +52,7 @@ def schedule_regions(spec: DepthwiseSpec, tile: DepthwiseTile) -> Any:
             "tile.regions", workload=spec.name, vector=tile.vector, most=SHARED_BYTES
         )
     what = channelwise(spec)
-    return s_tir.Schedule(_named(_function(what, tile, RegionCut.of(spec, tile)), what.names))
+    return s_tir.Schedule(named(_function(what, tile, RegionCut.of(spec, tile)), what.names))
 
 
 def _function(what: Channelwise, tile: DepthwiseTile, cut: RegionCut) -> Any:
@@ -182,8 +182,8 @@ def _function(what: Channelwise, tile: DepthwiseTile, cut: RegionCut) -> Any:
     return depthwise
 
 
-def _named(func: Any, names: Mapping[str, str]) -> Any:
-    """``func`` with other names of its parameters."""
+def named(func: Any, names: Mapping[str, str]) -> Any:
+    """Return ``func`` with other names of its parameters."""
     renamed = {
         param: buffer(param.shape, param.dtype, names[param.name], "global")
         for param in func.params

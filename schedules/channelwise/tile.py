@@ -10,7 +10,16 @@ from typing import Final
 from ...instructions.dtypes import element_bytes
 from ...machine import VECTOR_BYTES, Machine
 from ..tiles import DepthwiseTile
-from .cut import FEW_POSITIONS, DepthwiseSpec, RegionCut, fits, has_regions, regions_alike
+from .cut import (
+    FEW_POSITIONS,
+    DepthwiseSpec,
+    RegionCut,
+    fits,
+    has_planes,
+    has_regions,
+    planes_alike,
+    regions_alike,
+)
 from .sums import channelwise
 
 PIXELS: Final = 4
@@ -61,6 +70,9 @@ and 5 x 5 over 56 x 56 of 192 channels 45.0 us in 2 x 7, 47.0 in 4 x 7, 46.9 in 
 """
 
 
+ROWS: Final = 4
+"""Of a thread's outputs of a plane, about: predicted, not measured."""
+
 MOST_SUMS: Final = 112
 """Of a thread: those of the largest regions in ``REGION`` of two channels each."""
 
@@ -73,7 +85,8 @@ def threads_alike(
     More than ``ctas`` CTAs, where there are as many.
     """
     if tile.rows:
-        return regions_alike(small, spec, tile, ctas)
+        alike = planes_alike if has_planes(spec) else regions_alike
+        return alike(small, spec, tile, ctas)
     each = tile.pixels * tile.vector
     sides = [channelwise(one) for one in (small, spec)]
     threads = [one.pixels * one.channels // each for one in sides]
@@ -86,6 +99,11 @@ def threads_alike(
 def depthwise_tiles(spec: DepthwiseSpec) -> Iterator[DepthwiseTile]:
     """The tiles of a depthwise convolution, or of its input's gradient, that a search tries."""
     what = channelwise(spec)
+    if has_planes(spec):
+        usual = planes_tile(spec)
+        for scale, pixels, threads in itertools.product((1, 2), (1, 2), REGIONS[-1]):
+            yield DepthwiseTile(pixels * usual.pixels, 1, threads, scale * usual.rows)
+        return
     for pixels, vector, threads in itertools.product(*SINGLE):
         if what.channels % vector == 0 and what.pixels % pixels == 0:
             yield DepthwiseTile(pixels, vector, threads)
@@ -101,12 +119,23 @@ def depthwise_tiles(spec: DepthwiseSpec) -> Iterator[DepthwiseTile]:
             yield tile
 
 
+def planes_tile(spec: DepthwiseSpec) -> DepthwiseTile:
+    """The tile of one with channels outside the image: as many pixels as one access has."""
+    what = channelwise(spec)
+    down, across = (axis.unit for axis in what.reads)
+    pixels = VECTOR_BYTES // element_bytes(what.conv.storage)
+    rows, pixels = (-(-most // unit) * unit for most, unit in ((ROWS, down), (pixels, across)))
+    return DepthwiseTile(pixels, 1, rows=rows)
+
+
 def depthwise_tile(spec: DepthwiseSpec, machine: Machine) -> DepthwiseTile:
     """Regions where there are any, else vectors of sums as wide as one access.
 
     Regions are as even as they can be; where they are too few for the SMs, one row each. Those of a
     gradient are a convolution's without a stride: with one, of as many positions as a pixel has.
     """
+    if has_planes(spec):
+        return planes_tile(spec)
     what = channelwise(spec)
     conv = what.conv
     widest = VECTOR_BYTES // element_bytes(conv.accumulator)

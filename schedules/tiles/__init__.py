@@ -52,17 +52,21 @@ class ConvTile(GemmTile):
     ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
     over rows of pixels; an input gradient: by phases of the stride), see the workload's
     ``contraction``. ``phases``: in which the outputs of folded runs are counted. ``by_image``:
-    tiles end where images do.
+    tiles end where images do. ``reordered``: kernels of their own first write the operands with
+    channels innermost, where those are outside the image.
     """
 
     fold: bool = False
     phases: int = 1
     by_image: bool = False
+    reordered: bool = False
 
     def contraction(self, conv: Convolution) -> Contraction:
         """``conv`` in the form that this tile cuts; WorkloadError: it has no such form."""
         if isinstance(conv, Conv):
-            return conv.contraction(self.fold, self.phases, self.by_image)
+            return conv.contraction(self.fold, self.phases, self.by_image, self.reordered)
+        if self.reordered:
+            raise WorkloadError("conv.reordered", workload=conv.name)
         if self.by_image:
             raise WorkloadError("conv.by_image_gradient", workload=conv.name)
         if self.phases != 1:

@@ -18,10 +18,7 @@ from .contraction import (
     SECOND,
     STORE,
     SUMS,
-    Axis,
     Contraction,
-    Coordinates,
-    Operand,
 )
 from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .folded import best_phases, can_fold
@@ -33,6 +30,7 @@ from .fused.rows import EPSILON, ROW_DTYPES, STATISTICS, RowGemm, Statistic
 from .fused.scaled import SCALE_BLOCK, SCALED_DTYPES, SCALES, ScaledGemm
 from .gemm import LAYOUTS, GatedGemm, Gemm
 from .input_grad import ConvInputGrad
+from .operand import Axis, Coordinates, Operand
 from .phases import has_phases
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad

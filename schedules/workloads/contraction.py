@@ -12,20 +12,19 @@ memory; it is never written as a whole.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import tvm
 from tvm import tirx
 from tvm.ir import Var
 
-from ...diagnostics import Why
 from ...passes.ir.nodes import block, buffer, i32
-from ...values.facts import TmaView
 from .base.blocks import all_of, cast, grid
 from .base.dtypes import Types, check_extent
 from .base.epilogue import READING, RESIDUAL, apply
+from .operand import Axis, Coordinates, Operand
 
 MATMUL: Final = "matmul"
 """Name of the reduction block of every matmul-like workload."""
@@ -53,70 +52,6 @@ PARTS: Final = "parts"
 
 INSTRUCTION: Final = "pipeliner.mma"
 """Annotation of a matmul block: which instruction it may become (auto, simt, mma)."""
-
-Axis: TypeAlias = "tuple[str, int | None]"
-"""Name and extent; None: known at run time."""
-
-Coordinates: TypeAlias = "dict[str, Any]"
-"""The value of each axis, by its name."""
-
-Element: TypeAlias = "tuple[list[Any], list[Any]]"
-"""Indices into a tensor, and the conditions outside which the element is zero."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """One side of the matmul: the parameter it is read from, and how.
-
-    ``tile``: name of the gathered operand, None where the parameter is the matrix itself.
-    ``k_major``: whether K is its contiguous dimension. ``contiguous``: whether rows of a tile lie
-    contiguous in memory. ``unit``: elements that divide where any row starts, whatever the tile
-    (None: nothing known). ``masked``: whether elements outside the tensor are read as zero.
-    ``sliced``: a gathered tile is a box of the parameter nevertheless, or of its ``view``: what its
-    rows are to the tensor memory accelerator. ``slides``: boxes of it overlap, as positions of a
-    kernel see them. ``counts``: of images, and of pixels in each
-    dimension, that neighbours along a tile's rows walk without a step; empty: they do not.
-    ``note``: what a plan should say of why it is read so. ``storage``: its type in memory where it
-    is not the workload's. ``seen``: elements of the parameter that are read, 0 where all are.
-    ``row_axis``: the dimension of the parameter along which rows of a box follow. ``within``:
-    what it is to tiles that divide so many elements of an axis and are multiples of some, the first
-    that fits.
-    """
-
-    param: str
-    shape: tuple[int | None, ...]
-    k_major: bool
-    element: Callable[[Coordinates], Element]
-    tile: str | None = None
-    contiguous: bool = True
-    unit: int | None = None
-    masked: bool = False
-    sliced: bool = False
-    view: TmaView = "tensor"
-    slides: bool = False
-    counts: tuple[int, ...] = ()
-    note: Why = ""
-    storage: str = ""
-    seen: int = 0
-    row_axis: int = -2
-    within: tuple[tuple[str, int, int, Operand], ...] = ()
-
-    def cut(self, tile: Mapping[str, int]) -> Operand:
-        """What it is to tiles of so many elements along each axis."""
-        for axis, run, unit, form in self.within:
-            if run % tile[axis] == 0 and tile[axis] % unit == 0:
-                return form.cut(tile)
-        return self
-
-    @property
-    def is_box(self) -> bool:
-        """Whether a tile is a box of the parameter or of its view."""
-        return self.tile is None or self.sliced
-
-    @property
-    def name(self) -> str:
-        """The tensor that the matmul reads."""
-        return self.param if self.tile is None else self.tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +183,11 @@ class _Builder:
         """The parameter, and how the matmul reads an element of the operand."""
         side = self._what.operands[which]
         storage = self._what.storage(which)
-        param = self._param(side.param, side.shape, storage)
+        param, source = self._source(side, storage)
 
         def read(at: Coordinates) -> Any:
             indices, conditions = side.element(at)
-            value = tirx.BufferLoad(param, indices)
+            value = tirx.BufferLoad(source, indices)
             if not conditions:
                 return value
             zero = tirx.const(0, storage)
@@ -269,6 +204,23 @@ class _Builder:
 
         self._grid(side.tile, axes, 0, gather)
         return param, lambda at: tirx.BufferLoad(gathered, [at[axis] for axis, _ in axes])
+
+    def _source(self, side: Operand, storage: str) -> tuple[Any, Any]:
+        """The parameter of an operand, and what its elements are read from."""
+        made = side.reordered
+        if made is None:
+            param = self._param(side.param, side.shape, storage)
+            return param, param
+        param = self._param(side.param, made.shape, storage)
+        source = self._between(side.source, [("", extent) for extent in side.shape], storage)
+
+        def move(values: Sequence[Any]) -> tuple[Any, None]:
+            at = _coordinates(made.axes, values)
+            value = tirx.BufferLoad(param, made.read(at))
+            return tirx.BufferStore(source, value, made.written(at)), None
+
+        self._grid(side.source, made.axes, 0, move)
+        return param, source
 
     def _matmul(self, name: str, buffer: str, reads: Sequence[Callable[[Coordinates], Any]]) -> Any:
         what = self._what

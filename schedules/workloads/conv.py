@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy as np
 from ...errors import WorkloadError
 from .base import epilogue as steps
 from .base.dtypes import exact, random_array
+from .channels_first import channels_first
 from .contraction import Contraction
 from .conv_shape import ConvShape, convolve
 from .folded import folded
@@ -83,14 +84,23 @@ class Conv(ConvShape):
         return self._finished(steps.magnitude, wide[0], wide[1], wide[2:])
 
     def contraction(
-        self, fold: bool = False, phases: int = 1, by_image: bool = False
+        self,
+        fold: bool = False,
+        phases: int = 1,
+        by_image: bool = False,
+        reordered: bool = False,
     ) -> Contraction:
         """This workload as a matmul.
 
         ``fold``: over runs of ``S * C`` elements, whose outputs are counted in ``phases``.
         ``by_image``: as one for each image, whose pixels then are no other's neighbours.
+        ``reordered``: of operands that kernels of their own write with channels innermost.
         WorkloadError: what a folded one cannot have beside that, or only a folded one can.
         """
+        if reordered:
+            return channels_first(
+                self, replace(self, layout="").contraction(fold, phases, by_image)
+            )
         if not fold and phases != 1:
             raise WorkloadError("conv.phases_unfolded", workload=self.name, phases=phases)
         if fold and by_image:

@@ -24,9 +24,10 @@ from ...errors import WorkloadError
 from ...machine import VECTOR_BYTES
 from ...passes.ir.nodes import i32
 from .base.dtypes import numpy_dtype
-from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .contraction import Contraction
 from .conv_shape import ConvShape
 from .forward import contraction_of, forward
+from .operand import Axis, Coordinates, Element, Operand
 from .windows import (
     filter_shape,
     image_shape,
@@ -173,6 +174,9 @@ def _operands(conv: ConvShape, runs: _Runs) -> tuple[Operand, Operand]:
         if runs.phases > 1
         else math.gcd(runs.length, runs.most_early),
         masked=ends_early or runs.phases > 1,
+        sliced=True,
+        row_axis=0,
+        joined=2,
     )
     if runs.phases > 1 or ends_early:
         return images, filters

@@ -9,13 +9,15 @@ from typing import Any
 from tvm import tirx
 
 from ...passes.ir.nodes import i32
-from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .contraction import Contraction
 from .conv_shape import ConvShape
+from .operand import Axis, Coordinates, Element, Operand
 from .windows import (
     arranged,
     channel_run,
     filter_indices,
     filter_shape,
+    filters_by_boxes,
     forward_by_boxes,
     group_axis,
     image_axis,
@@ -116,7 +118,7 @@ def _plain(conv: ConvShape, by_image: bool) -> tuple[Operand, Operand]:
         **lie(conv, channel_run(conv), pixel_run(conv, by_image=by_image)),
         masked=is_masked(conv),
         seen=seen(conv),
-        **forward_by_boxes(conv),
+        **forward_by_boxes(conv, by_image),
     )
     filters = Operand(
         "W",
@@ -126,8 +128,7 @@ def _plain(conv: ConvShape, by_image: bool) -> tuple[Operand, Operand]:
         tile="filters",
         contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
         unit=each_in,
-        sliced=True,
-        row_axis=0,
+        **filters_by_boxes(conv),
     )
     return within_images(conv, images, conv.out_size, *pixel_runs(conv)), filters
 

@@ -11,7 +11,8 @@ from ...errors import WorkloadError
 from ...values.elements import element
 from .base import epilogue as steps
 from .base.dtypes import Types, check_extent, exact, random_array, resolve
-from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .contraction import Contraction
+from .operand import Axis, Coordinates, Element, Operand
 
 CONVERTED: Final = element("int8").converts_to
 """Types that weights of 8 bits are converted to, which hold all of theirs."""

@@ -21,24 +21,28 @@ from tvm import tirx
 
 from ...errors import WorkloadError
 from ...passes.ir.nodes import i32
-from .contraction import Contraction, Coordinates, Element, Operand
+from .contraction import Contraction
 from .conv import Conv
 from .conv_shape import from_channels_last, grouped, strided
 from .gradient import ConvGradient
+from .operand import Coordinates, Element, Operand
 from .phases import by_phases, has_phases
 from .windows import (
     arranged,
     filter_indices,
     filter_shape,
+    filters_by_boxes,
     group_axis,
     image_shape,
     in_group,
+    is_pointwise,
     kernel_axes,
     lie,
     position,
     run_unit,
     seen_by_boxes,
     split_pixel,
+    whole_image,
     within_images,
 )
 
@@ -133,8 +137,7 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
                 tile="filters",
                 contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
                 unit=each_in,
-                sliced=True,
-                row_axis=0,
+                **filters_by_boxes(conv),
             ),
             out=("dX", image_shape(conv, conv.size, conv.c)),
             place=place,
@@ -199,6 +202,8 @@ def _seen_by_boxes(conv: Conv) -> dict[str, Any]:
     """
     if set(conv.stride) != {1}:
         return {}
+    if is_pointwise(conv) and whole_image(conv):
+        return whole_image(conv)
     first = [
         low - dilation * (kernel - 1)
         for (low, _), dilation, kernel in zip(conv.pad, conv.dilation, conv.kernel)

@@ -21,7 +21,8 @@ from tvm import tirx
 
 from ...errors import WorkloadError
 from ...passes.ir.nodes import i32
-from .contraction import Contraction, Coordinates, Element, Operand
+from .contraction import Contraction
+from .operand import Coordinates, Element, Operand
 
 PART: Final = "part"
 """The axis that counts parts."""

@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .contraction import Contraction
 from .conv import Conv
 from .conv_shape import padded, strided
 from .gradient import ConvGradient
+from .operand import Axis, Coordinates, Element, Operand
 from .weight_runs import by_runs, has_short_rows
 from .windows import (
     channel_run,
@@ -38,6 +39,7 @@ from .windows import (
     position,
     seen,
     split_pixel,
+    whole_image,
     windows,
     within_images,
 )
@@ -129,7 +131,9 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
     if rows:
         pixels = _within_rows(conv, pixels)
     else:
-        gradients = within_images(conv, gradients, conv.out_size, last, math.prod(conv.out_size))
+        gradients = within_images(
+            conv, gradients, conv.out_size, last, math.prod(conv.out_size), as_it_lies=True
+        )
         pixels = within_images(conv, pixels, conv.out_size, *pixel_runs(conv))
     found = Contraction(
         name=name,
@@ -153,7 +157,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
 def _outputs_by_boxes(conv: Conv, rows: bool) -> dict[str, Any]:
     """``sliced`` and ``view`` of the output's gradient."""
     if not conv.channels_last:
-        return {"sliced": rows}
+        return {"sliced": True} if rows else whole_image(conv)
     dimensions = sum(extent > 1 for extent in (conv.n, *conv.out_size))
     return {"sliced": True, "view": "tensor" if rows or dimensions <= 1 else "flattened"}
 

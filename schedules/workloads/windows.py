@@ -11,8 +11,9 @@ from tvm import tirx
 
 from ...mechanisms.tma import im2col_obstacle
 from ...passes.ir.nodes import i32
-from .contraction import Axis, Contraction, Coordinates, Operand
+from .contraction import Contraction
 from .conv_shape import ConvShape
+from .operand import Axis, Coordinates, Operand
 
 KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
 
@@ -213,8 +214,30 @@ def seen_by_boxes(
     return {**found, "sliced": sliced, "view": "im2col", "counts": counts}
 
 
-def forward_by_boxes(conv: ConvShape) -> dict[str, Any]:
+def is_pointwise(conv: ConvShape) -> bool:
+    """Whether each output reads the one pixel that is at its place."""
+    return set(conv.kernel) == set(conv.stride) == {1} and conv.out_size == conv.size
+
+
+def whole_image(conv: ConvShape, by_image: bool = False) -> dict[str, Any]:
+    """What boxes are of an operand that reads pixels of one image as they lie; empty: it does not.
+
+    With channels outside they are one dimension.
+    """
+    lone = by_image or conv.n == 1
+    return {"sliced": True, "joined": conv.rank} if lone and not conv.channels_last else {}
+
+
+def filters_by_boxes(conv: ConvShape) -> dict[str, Any]:
+    """What boxes are of the filters, at one position of the kernel."""
+    alone = not conv.channels_last and math.prod(conv.kernel) == 1
+    return {"sliced": True, "row_axis": 0, "joined": 1 + conv.rank if alone else 1}
+
+
+def forward_by_boxes(conv: ConvShape, by_image: bool = False) -> dict[str, Any]:
     """``seen_by_boxes`` of the image that the convolution reads."""
+    if is_pointwise(conv) and whole_image(conv, by_image):
+        return whole_image(conv, by_image)
     return seen_by_boxes(conv, conv.size, conv.out_size, [-low for low, _ in conv.pad], conv.stride)
 
 
@@ -231,21 +254,32 @@ def channel_run(conv: ConvShape) -> int:
 
 
 def within_images(
-    conv: ConvShape, operand: Operand, places: Sequence[int], row: int | None, image: int | None
+    conv: ConvShape,
+    operand: Operand,
+    places: Sequence[int],
+    row: int | None,
+    image: int | None,
+    *,
+    as_it_lies: bool = False,
 ) -> Operand:
     """``operand``, told what it is to tiles of pixels that stay within a row, or within an image.
 
     ``places``: of an image, that are walked. ``row`` and ``image``: what divides where a run starts
-    in those, with channels outside; None: neighbours are not side by side.
+    in those, with channels outside; None: neighbours are not side by side. ``as_it_lies``: it is
+    read without windows, as an image is that is pointwise anyhow.
     """
     runs: list[tuple[str, int, int, Operand]] = []
     if row is not None:
         unit = operand.unit if conv.channels_last else row
-        form = replace(operand, contiguous=True, unit=unit, sliced=True, view="tensor")
+        form = replace(operand, contiguous=True, unit=unit, sliced=True, view="tensor", joined=1)
         runs.append((PIXELS, places[-1], 1, form))
     if image is not None and not conv.channels_last:
-        form = replace(operand, contiguous=True, unit=image)
+        plain = as_it_lies or is_pointwise(conv)
+        boxes = whole_image(conv, by_image=True) if plain else {}
+        form = replace(operand, contiguous=True, unit=image, **boxes)
         runs.append((PIXELS, math.prod(places), places[-1], form))
+        if boxes:
+            runs.append((PIXELS, math.prod(places), 1, replace(form, unit=1)))
     return replace(operand, within=tuple(runs))
 
 

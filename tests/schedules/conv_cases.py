@@ -69,6 +69,32 @@ CASES = {
         conv2d(2, 7, 5, 32, 32, 3, 3, stride=2, pad=1, groups=2, layout="NCHW"),
         ConvTile(16, 16, 16, by_image=True),
     ),
+    "channels first reordered": (
+        conv2d(2, 6, 8, 16, 24, 3, 3, pad=1, layout="NCHW"),
+        ConvTile(16, 32, 16, reordered=True),
+    ),
+    "channels first reordered by image": (
+        conv2d(
+            3, 7, 7, 32, 32, 3, 3, stride=2, pad=1, layout="NCHW", epilogue=("bias", "residual")
+        ),
+        ConvTile(16, 16, 16, by_image=True, reordered=True),
+    ),
+    "channels first reordered, split": (
+        conv2d(1, 4, 6, 48, 16, 2, 1, groups=1, layout="NCHW"),
+        ConvTile(16, 16, 16, reordered=True, splits=2),
+    ),
+    "channels first reordered stem": (
+        conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3, layout="NCHW"),
+        ConvTile(16, 32, 32, fold=True, phases=4, reordered=True),
+    ),
+    "channels first reordered 1x1": (
+        conv2d(2, 4, 4, 32, 32, 1, 1, groups=2, layout="NCHW"),
+        ConvTile(16, 16, 16, reordered=True),
+    ),
+    "conv1d channels first reordered": (
+        conv1d(2, 20, 16, 16, 3, pad=1, dtype="bf16", layout="NCW"),
+        ConvTile(16, 16, 16, by_image=True, reordered=True),
+    ),
     "conv1d": (conv1d(2, 20, 16, 16, 5, pad=2), TILE),
     "conv1d folded": (conv1d(2, 20, 6, 16, 5, pad=2), FOLDED),
     "conv1d channels first": (conv1d(1, 20, 16, 16, 3, layout="NCW"), ConvTile(16, 16, 16)),

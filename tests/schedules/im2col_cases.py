@@ -34,6 +34,14 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
     "rows of 32 bytes": (conv2d(3, 6, 7, 16, 64, 3, 3, pad=1), ConvTile(64, 32, 16)),
     "two column blocks": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
     "grouped": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1, groups=2), TILE),
+    "channels first, reordered": (
+        conv2d(3, 6, 8, 64, 64, 3, 3, pad=1, layout="NCHW"),
+        ConvTile(64, 32, 64, reordered=True),
+    ),
+    "channels first, reordered by image": (
+        conv2d(2, 9, 16, 64, 64, 3, 3, pad=1, layout="NCHW"),
+        ConvTile(64, 64, 64, by_image=True, reordered=True),
+    ),
     "one image": (conv2d(1, 9, 9, 64, 64, 3, 3, pad=1), TILE),
     "whole rows of one image": (conv2d(1, 9, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64)),
     "gradients of one image": (

@@ -221,7 +221,7 @@ def test_a_depthwise_convolution_has_a_schedule_of_its_own(name):
 
 
 def test_channels_outside_are_no_vectors_of_a_depthwise_convolution():
-    conv = conv2d(1, 6, 6, 16, 16, 3, 3, groups=16, layout="NCHW")
+    conv = conv2d(1, 6, 6, 16, 32, 3, 3, groups=16, layout="NCHW")  # nor planes of one output
     assert isinstance(default_tile(conv, H100), ConvTile)
     check(conv, schedule_conv(conv, ConvTile(16, 16, 16)))
 

@@ -170,6 +170,8 @@ def test_of_any_convolution(data):
         draw(st.sampled_from([16, 32, 64])),
         fold=fold and draw(st.booleans()),
     )
+    if kind == "forward" and layout == "NCHW":
+        tile = replace(tile, by_image=draw(st.booleans()), reordered=draw(st.booleans()))
     check(forward, tile)
 
 

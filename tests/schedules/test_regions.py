@@ -102,7 +102,6 @@ def test_what_has_no_regions_is_refused() -> None:
         conv2d(1, 6, 6, 8, 8, 3, 3, groups=8, dtype="int8"),
         conv2d(1, 6, 6, 8, 8, 3, 3, groups=8, epilogue=("relu",)),
         conv2d(1, 6, 6, 8, 16, 3, 3, groups=8),
-        conv2d(1, 6, 6, 8, 8, 3, 3, groups=8, layout="NCHW"),
         conv1d(1, 6, 8, 8, 3, groups=8),
     )
     for conv in none:

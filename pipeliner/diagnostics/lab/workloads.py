@@ -79,6 +79,11 @@ SENTENCES: Final = {
     "conv.phases_unfolded": "cannot count '{workload}' in {phases} phases: it is not folded",
     "conv.by_image_folded": "cannot tile '{workload}' image by image: it is folded",
     "conv.by_image_gradient": "cannot tile '{workload}' image by image: it is a gradient",
+    "conv.reordered": (
+        "cannot write the operands of '{workload}' in another order first: that takes a "
+        "convolution with channels outside the image"
+    ),
+    "conv.written_first": "written with channels innermost first, for tiles that are read in boxes",
     "conv.runs": ("each row is a run of {positions:count position} of {channels:count channel}"),
     "conv.runs_early": "a run begins up to {elements:count element} before its first position",
     "conv.runs_phases": "runs of outputs {phases} apart form one matmul",

@@ -18,6 +18,11 @@ SENTENCES: Final = {
     "scaled.columns": (
         "expected tile n to divide {block}, which share a scale, or to be a multiple, not {columns}"
     ),
+    "tile.planes": (
+        "cannot cut '{workload}' into regions of planes: that takes two dimensions, channels "
+        "outside the image, one output of each channel, no epilogue, no integers, and extents that "
+        "strides of a gradient divide"
+    ),
     "tile.regions": (
         "cannot cut '{workload}' into regions of {vector} channels: expected two dimensions, "
         "channels innermost and a multiple of that, one output of each, floats, no epilogue, and "
