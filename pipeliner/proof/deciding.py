@@ -71,7 +71,8 @@ _POLLS: Final = ("ld", "atom")
 class Deciding:
     """What decides in one device function.
 
-    ``exprs``: with the number of their statement. ``buffers``: local buffers, by name. ``named``:
+    ``exprs``: with the number of their statement; ``roots``: those that decide themselves, of which
+    the others are made. ``buffers``: local buffers, by name. ``named``:
     names of values that are read from these. ``because``: why the way of a thread may depend on
     what it loads, empty where it does not. ``values``: of named values.
     """
@@ -81,6 +82,7 @@ class Deciding:
     named: set[str] = field(default_factory=set)
     because: list[Reason] = field(default_factory=list)
     values: dict[Any, Any] = field(default_factory=dict)
+    roots: list[tuple[Any, int]] = field(default_factory=list)
 
 
 def deciding(func: Any) -> Deciding:
@@ -91,12 +93,13 @@ def deciding(func: Any) -> Deciding:
     for stmt, number in numbered_statements(func.body):
         for expr in _roots(stmt):
             found.exprs.append((expr, number))
+            found.roots.append((expr, number))
         if isinstance(stmt, tirx.Bind):
             found.values[stmt.var] = stmt.value
-        if isinstance(stmt, tirx.BufferStore) and not _is_common(stmt.buffer):
+        if isinstance(stmt, tirx.BufferStore) and not is_common(stmt.buffer):
             values = [stmt.value, *stmt.indices]
             stores.setdefault(stmt.buffer.name, []).extend((value, number) for value in values)
-        for name, buffer in _written(stmt):
+        for name, buffer in registers_written(stmt):
             written.setdefault(buffer, []).append((name, number))
     _follow(found, stores, written)
     return found
@@ -124,7 +127,7 @@ def _follow(found: Deciding, stores: Any, written: Any) -> None:
 def _loaded(found: Deciding, load: Any, number: int, stores: Any, written: Any) -> None:
     """Note that a register decides, or that loaded data does."""
     name = str(load.source.name)
-    if _is_common(load.source):
+    if is_common(load.source):
         found.because.append(Reason("proof.load_decides", buffer=name))
         return
     if name in found.buffers:
@@ -159,7 +162,7 @@ def _roots(stmt: Any) -> Iterator[Any]:
     elif isinstance(stmt, tirx.BufferStore) and is_shared(stmt.buffer):
         yield from stmt.indices
     for expr in _own(stmt):
-        for node in _everything(expr):
+        for node in everything(expr):
             if isinstance(node, TensorLoad) and is_shared(node.source):
                 yield from node.indices
             elif isinstance(node, ir.Call) and op_name(node) == ACCESS_PTR:
@@ -195,7 +198,7 @@ def _operands(call: Any) -> Iterator[Any]:
                 yield value
 
 
-def _written(stmt: Any) -> Iterator[tuple[str, str]]:
+def registers_written(stmt: Any) -> Iterator[tuple[str, str]]:
     """The instructions in a statement that write local buffers, and these, by name."""
     if not isinstance(stmt, tirx.Evaluate) or not isinstance(stmt.value, ir.Call):
         return
@@ -211,9 +214,9 @@ def _written(stmt: Any) -> Iterator[tuple[str, str]]:
                 if isinstance(value, TensorLoad):
                     yield instruction.name, str(value.source.name)
         return
-    for node in _everything(stmt.value):
+    for node in everything(stmt.value):
         taken = isinstance(node, ir.Call) and op_name(node) == ADDRESS_OF
-        if taken and not _is_common(node.args[0].source):
+        if taken and not is_common(node.args[0].source):
             yield name, str(node.args[0].source.name)
 
 
@@ -223,19 +226,19 @@ def _is_determined(call: Any) -> bool:
     return is_pure(call) or name.startswith(_SAME_IN_EVERY_RUN) or name in ADDRESSES
 
 
-def _is_common(buffer: Any) -> bool:
+def is_common(buffer: Any) -> bool:
     """Whether other threads may write a buffer."""
     return is_shared(buffer) or is_global(buffer)
 
 
 def _loads_shared(expr: Any) -> bool:
     """Whether an expression loads from shared memory."""
-    return any(isinstance(n, TensorLoad) and is_shared(n.source) for n in _everything(expr))
+    return any(isinstance(n, TensorLoad) and is_shared(n.source) for n in everything(expr))
 
 
 def _is_global_address(expr: Any) -> bool:
     """Whether an expression points into global memory."""
-    loads = [node for node in _everything(expr) if isinstance(node, TensorLoad)]
+    loads = [node for node in everything(expr) if isinstance(node, TensorLoad)]
     return any(is_global(load.source) for load in loads)
 
 
@@ -252,7 +255,7 @@ def _own(stmt: Any) -> Iterator[Any]:
         yield from (stmt.min, stmt.extent)
 
 
-def _everything(expr: Any) -> list[Any]:
+def everything(expr: Any) -> list[Any]:
     """All loads, calls and variables in an expression."""
     found: list[Any] = []
     kinds = (TensorLoad, ir.Call, ir.Var)

@@ -7,8 +7,8 @@ the others follow. Where that is asked, the state of the whole machine can be to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -30,11 +30,15 @@ from ..emulator.translate.source import Code, Entry
 from ..emulator.units.fragments import WARP
 from ..emulator.units.wgmma import WARPGROUP
 from .deciding import Deciding
+from .entering import Threads
 from .loops import Family
 from .slicing import sliced
 
 _LONG_AGO: Final = 40
 """Iterations after which it is one who wrote something: rings are shorter."""
+
+_CONTROL: Final = ("cond_", "extent_", "low_", "mask_")
+"""Beginnings of names in generated code that say who goes which way, and how often."""
 
 
 class Abandoned(Exception):
@@ -43,12 +47,16 @@ class Abandoned(Exception):
 
 @dataclass
 class Instance:
-    """One run through a loop of a family: how many iterations there are, so far or in all."""
+    """One run through the loops of a family: how many iterations there are, so far or in all."""
 
     family: Family
     count: int = 0
     closed: bool = False
+    begun: set[Entrant] = field(default_factory=set)  # by whom it was
 
+
+Entrant = tuple[int, int]
+"""A thread group by its number, and a loop of a family."""
 
 Head = tuple[int, tuple[int, ...]]
 """A family by its number, and the iterations of the open loops around."""
@@ -67,6 +75,8 @@ class Launched:
     dims: Block
     dynamic: int
     uneven: Why = ""  # why CTAs may come to different barriers of the grid
+    inside: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # loops around statements
+    entering: Mapping[int, Threads] = field(default_factory=dict)  # by loop, who may come to it
     is_short: bool = False
 
     @property
@@ -119,6 +129,7 @@ class Execution:
             for number in family.numbers
         }
         self._groups: dict[int, ThreadGroup] = {}
+        self._entrants: list[set[Entrant]] = [set() for _ in subject.families]
         self._cluster = self._made()
 
     def _made(self) -> Cluster:
@@ -163,12 +174,20 @@ class Execution:
             size = subject.together
             for first in range(0, subject.threads, size):
                 count = min(size, subject.threads - first)
-                group = _Group(cta, subject.dims, first, count, self)
+                group = _Group(cta, subject.dims, first, count, self, len(programs))
                 self._groups[len(programs)] = group
+                self._may_come(len(programs), first, count)
                 program = subject.entry(group, args, block, subject.dynamic, 0)
                 programs.append((cta, group.tids, program))
         self._scheduler = Scheduler(cluster, FIRST, rng, programs)
         return cluster
+
+    def _may_come(self, group: int, first: int, count: int) -> None:
+        """Note to which loops the threads of a group may come."""
+        for number, (at, _) in self._families.items():
+            threads = self.subject.entering.get(number)
+            if threads is None or threads[first : first + count].any():
+                self._entrants[at].add((group, number))
 
     def run(self) -> None:
         """Run to the end, or until nothing can move, or until ``decide`` raises Abandoned."""
@@ -193,8 +212,9 @@ class Execution:
 
     @property
     def unordered(self) -> set[str]:
-        """The mbarriers whose phases are no generations: an arrival may fall into either of two."""
-        return self._cluster.mbarriers.unordered
+        """Barriers whose phases are no generations: an arrival may fall into either of two."""
+        named = {f"barrier {number}" for number in self._scheduler.unordered}
+        return self._cluster.mbarriers.unordered | named
 
     @property
     def log(self) -> Sequence[tuple[int, ...]]:
@@ -227,19 +247,21 @@ class Execution:
     # Loops
 
     def trips(
-        self, number: int, low: int, high: int, step: int, around: tuple[int, ...]
+        self, by: Entrant, low: int, high: int, step: int, around: tuple[int, ...]
     ) -> Iterator[int | None] | range:
         """Iterations of a loop: its own, or as decided."""
         self._go_on()
-        if number not in self._families:
+        if by[1] not in self._families:
             return range(low, high, step)
-        at, family = self._families[number]
-        return self._decided((at, around), family, family.more.get(number, 0), low, step)
+        return self._decided(by, around, low, step)
 
     def _decided(
-        self, key: Head, family: Family, more: int, low: int, step: int
+        self, by: Entrant, around: tuple[int, ...], low: int, step: int
     ) -> Iterator[int | None]:
+        place, family = self._families[by[1]]
+        key, more = (place, around), family.more.get(by[1], 0)
         instance = self.instances.setdefault(key, Instance(family))
+        instance.begun.add(by)
         at = 0
         if family.fixed is not None:
             instance.count, instance.closed = family.fixed, True
@@ -264,9 +286,9 @@ class Execution:
 
     def digest(self, key: Head, iteration: int) -> bytes:
         """What of the state decides about everything that follows."""
-        into = Snapshot(self._cluster.clocks, self._label)
+        into = Snapshot(self._cluster.clocks, self._label, self._place)
         family = self.subject.families[key[0]]
-        into.plain(key[0], self._relatives(family.around, key[1]), family.phase(iteration))
+        into.plain(key[0], self._outside(family, key[1]), family.phase(iteration))
         self._scheduler.snapshot(into)
         self._cluster.snapshot(into)
         for number, group in self._groups.items():
@@ -277,11 +299,17 @@ class Execution:
         return into.digest()
 
     def _instances(self, into: Snapshot) -> None:
-        """Add how many iterations those behind have before them, in loops begun by others."""
-        for (at, around), instance in sorted(self.instances.items()):
+        """Add how many iterations those behind have before them, in loops begun by others.
+
+        What is like a count is enough where all who come have begun: where they stand says how many
+        iterations each has before it. Who is still to begin has all of them.
+        """
+        for (at, around), instance in sorted(self.instances.items(), key=lambda one: one[0]):
             if not around or self._is_ahead(instance.family, around):
-                into.plain(at, self._relatives(instance.family.around, around))
+                into.plain(at, self._outside(instance.family, around))
                 into.plain(instance.closed, instance.family.phase(instance.count))
+                if not self._entrants[at] <= instance.begun and instance.count:
+                    into.plain("of", instance.count)
 
     def _is_ahead(self, family: Family, around: tuple[int, ...]) -> bool:
         """Whether some thread may still come to the loops of a family at ``around``."""
@@ -298,39 +326,62 @@ class Execution:
         return False
 
     def _locals(self, into: Snapshot) -> None:
-        """Add the named values that were read from registers which decide."""
+        """Add the named values that were read from registers which decide, and those of control.
+
+        These are conditions, bounds of loops and which threads are active: registers that they
+        come of may have changed since.
+        """
         stems = tuple(f"{_clean(name)}_" for name in sorted(self.subject.deciding.named))
-        if not stems:
-            return
-        for _, task in self._scheduler.standing:
-            frame = getattr(task.program, "gi_frame", None)
-            if frame is None:
-                continue
-            for name, value in sorted(frame.f_locals.items()):
-                if name.startswith(stems):
-                    into.plain(name, value)
+        stems += _CONTROL if self.subject.deciding.buffers else ()
+        for _, standing in self._scheduler.standing:
+            task = standing
+            while stems and task is not None:
+                frame = getattr(task.program, "gi_frame", None)
+                for name, value in sorted(frame.f_locals.items()) if frame is not None else ():
+                    if name.startswith(stems) and not callable(value):
+                        into.plain(name, value)
+                task = task.parent
 
     def _label(self, event: int) -> Any:
         """A statement and its loops: iterations of open ones counted back from the latest."""
+        return self._named(event, _LONG_AGO)
+
+    def _place(self, event: int) -> Any:
+        """The same of where a task stands, which matters however far behind it is."""
+        return self._named(event, None)
+
+    def _named(self, event: int, most: int | None) -> Any:
         entry = self._cluster.log[event]
         if not entry:
             return ()
-        names = self.subject.kernel.sites[entry[0]].variables
-        return (entry[0], *self._relatives(names, entry[1:]))
+        number = self.subject.kernel.sites[entry[0]].number
+        inside = self.subject.inside.get(number, ()) if number is not None else ()
+        return (entry[0], *self._relatives(inside, entry[1:], most))
 
-    def _relatives(self, names: Sequence[str], values: Sequence[int]) -> tuple[Any, ...]:
+    def _outside(self, family: Family, values: Sequence[int]) -> tuple[Any, ...]:
+        """Iterations of the loops around a family."""
+        return self._relatives(self.subject.inside.get(min(family.numbers), ()), values, None)
+
+    def _relatives(
+        self, loops: Sequence[int], values: Sequence[int], most: int | None
+    ) -> tuple[Any, ...]:
         """Iterations of nested loops: of open ones, how far back each is, and what it is like."""
+        if len(loops) != len(values):
+            return tuple(values)
         return tuple(
-            self._relative(name, tuple(values[:at]), values[at]) for at, name in enumerate(names)
+            self._relative(number, tuple(values[:at]), values[at], most)
+            for at, number in enumerate(loops)
         )
 
-    def _relative(self, name: str, outer: tuple[int, ...], value: int) -> Any:
-        for at, family in enumerate(self.subject.families):
-            instance = self.instances.get((at, outer))
-            if family.name == name and instance is not None:
-                behind = instance.count - value
-                return (behind, family.phase(value)) if behind < _LONG_AGO else _LONG_AGO
-        return value
+    def _relative(self, number: int, outer: tuple[int, ...], value: int, most: int | None) -> Any:
+        if number not in self._families:
+            return value
+        at, family = self._families[number]
+        instance = self.instances.get((at, outer))
+        if instance is None:
+            return value
+        behind = instance.count - value
+        return (behind, family.phase(value)) if most is None or behind < most else most
 
 
 class _Group(ThreadGroup):
@@ -338,12 +389,14 @@ class _Group(ThreadGroup):
 
     shares = True
 
-    def __init__(self, cta: Cta, dims: Block, first: int, count: int, machine: Execution) -> None:
+    def __init__(
+        self, cta: Cta, dims: Block, first: int, count: int, machine: Execution, place: int
+    ) -> None:
         super().__init__(cta, dims, first, count)
-        self._machine = machine
+        self._machine, self._place = machine, place
 
     def trips(self, number: int, low: int, high: int, step: int, around: tuple[int, ...]) -> Any:
-        return self._machine.trips(number, low, high, step, around)
+        return self._machine.trips((self._place, number), low, high, step, around)
 
 
 def _clean(stem: str) -> str:

@@ -2,7 +2,8 @@
 
 A candidate is a loop in which threads wait for each other or for copies. Loops of several roles
 that are one loop of the program have the same variable and extent in the same loops: they make
-equally many iterations.
+equally many iterations. A loop of which threads of a CTA make different numbers, or as many as a
+register says, is none.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from tvm import tirx
 
 from ..emulator.translate.control_flow import may_wait
 from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import const_int, variables
+from ..passes.ir.nodes import const_int, uses, variables
 from .deciding import Deciding
 from .eventually import Repeats, Unbounded
+from .extents import Extents
+from .reaching import Reaching
 
-_Key: TypeAlias = tuple[tuple[str, ...], str, str]
-"""The loops around some, their variable and their extent, by name."""
+_Key: TypeAlias = tuple[tuple[str, ...], str, int]
+"""The loops around some and their variable, by name, and the number of their extent."""
 
 _APART: Final = 2
 """Iterations that one role peels at most, of a loop that others make whole."""
@@ -37,6 +40,9 @@ class Family:
     iteration on what decides repeats, and how often. ``least``: iterations that it makes at least.
     ``fixed``: those that it makes, None where that is left open. ``more``: of some of the loops, by
     number, how many iterations more they make, as where one role has peeled an iteration.
+    ``whole``: their extent, of the launch and of loops ``outside``; ``varies``: of these too.
+    ``fewest``: iterations that they make at least, as launched. ``is_of_launch``: whether all CTAs
+    make as many.
     """
 
     name: str
@@ -49,6 +55,11 @@ class Family:
     least: int = 0
     fixed: int | None = None
     more: Mapping[int, int] = field(default_factory=dict)
+    whole: Any = None
+    outside: tuple[Any, ...] = ()
+    varies: bool = False
+    fewest: int = 0
+    is_of_launch: bool = True
 
     def phase(self, iteration: int) -> int:
         """What stands for an iteration: itself, or the first one that is like it."""
@@ -61,23 +72,48 @@ class Family:
 class _Loop:
     stmt: Any
     number: int
-    around: tuple[str, ...]
+    outside: tuple[Any, ...]  # the loops around it, from the outermost
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """The variables of these, by name."""
+        return tuple(str(loop.loop_var.name) for loop in self.outside)
 
 
 def families(func: Any, deciding: Deciding) -> tuple[Family, ...]:
     """Return the families of candidates, those whose iterations do not come to repeat left out."""
-    loops = _candidates(func)
+    extents = Extents(Reaching(func, deciding), deciding.values)
     grouped: dict[_Key, list[_Loop]] = {}
-    for loop in loops:
-        key = loop.around, str(loop.stmt.loop_var.name), str(loop.stmt.extent)
-        grouped.setdefault(key, []).append(loop)
+    for loop in _candidates(func):
+        if all(map(extents.is_even, (loop.stmt, *loop.outside))):
+            number = extents.number(loop.stmt.extent, [one.loop_var for one in loop.outside])
+            key = loop.around, str(loop.stmt.loop_var.name), number
+            grouped.setdefault(key, []).append(loop)
     keys = list(grouped)
     while keys:
         repeats = _repeats(func, deciding, {key: grouped[key] for key in keys})
         if isinstance(repeats, Repeats):
-            return tuple(_family(loops, repeats) for loops in _related(grouped, keys))
+            return tuple(_family(loops, repeats, extents) for loops in _related(grouped, keys))
         keys.remove(repeats)
     return ()
+
+
+def loops_inside(func: Any) -> dict[int, tuple[int, ...]]:
+    """Return the numbers of the loops around each statement, from the outermost."""
+    found: dict[int, tuple[int, ...]] = {}
+    count = -1
+
+    def visit(stmt: Any, around: tuple[int, ...]) -> None:
+        nonlocal count
+        count += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
+        found.setdefault(count, around)
+        if isinstance(stmt, tirx.For):
+            around = (*around, count)
+        for part in bodies(stmt):
+            visit(part, around)
+
+    visit(func.body, ())
+    return found
 
 
 def _related(grouped: Mapping[_Key, list[_Loop]], keys: list[_Key]) -> list[list[_Loop]]:
@@ -96,25 +132,29 @@ def _related(grouped: Mapping[_Key, list[_Loop]], keys: list[_Key]) -> list[list
     return found
 
 
-def _family(loops: list[_Loop], repeats: Repeats) -> Family:
-    extents = {loop.number: const_int(loop.stmt.extent) for loop in loops}
-    known = [extent for extent in extents.values() if extent is not None]
-    shortest = min(loops, key=lambda loop: extents[loop.number] or 0)
+def _family(loops: list[_Loop], repeats: Repeats, extents: Extents) -> Family:
+    counts = {loop.number: const_int(loop.stmt.extent) for loop in loops}
+    known = [count for count in counts.values() if count is not None]
+    shortest = min(loops, key=lambda loop: counts[loop.number] or 0)
     around, name, text = (
         loops[0].around,
         str(loops[0].stmt.loop_var.name),
         str(shortest.stmt.extent),
     )
-    variables = [loop.stmt.loop_var for loop in loops]
+    own = [loop.stmt.loop_var for loop in loops]
+    whole, outside = extents.whole(shortest.stmt.extent), shortest.outside
     return Family(
         name,
         frozenset(loop.number for loop in loops),
         around,
         min(known) if known else None,
         text,
-        max(repeats.after[var] for var in variables),
-        _lcm(repeats.every[var] for var in variables),
-        more={n: e - min(known) for n, e in extents.items() if e is not None and e > min(known)},
+        max(repeats.after[var] for var in own),
+        _lcm(repeats.every[var] for var in own),
+        more={n: e - min(known) for n, e in counts.items() if e is not None and e > min(known)},
+        whole=whole,
+        outside=outside,
+        varies=uses(whole, [loop.loop_var for loop in outside]),
     )
 
 
@@ -125,10 +165,11 @@ def _lcm(values: Any) -> int:
 def _repeats(func: Any, deciding: Deciding, grouped: dict[_Key, list[_Loop]]) -> Any:
     """Return how what decides repeats; or the key of loops for which it does not."""
     free = {loop.stmt.loop_var: key for key, loops in grouped.items() for loop in loops}
-    own = [loop.stmt.extent for loops in grouped.values() for loop in loops]
+    own = {loop.number for loops in grouped.values() for loop in loops}
+    extents = [loop.stmt.extent for loops in grouped.values() for loop in loops]
     repeats = Repeats(set(free), _ranges(func, set(free)), deciding.values)
-    for expr, _ in deciding.exprs:
-        if any(expr.same_as(extent) for extent in own):
+    for expr, number in deciding.exprs:
+        if number in own and any(expr.same_as(extent) for extent in extents):
             continue
         try:
             repeats.decide(expr)
@@ -174,13 +215,13 @@ def _candidates(func: Any) -> list[_Loop]:
     found: list[_Loop] = []
     count = -1
 
-    def visit(stmt: Any, around: tuple[str, ...]) -> None:
+    def visit(stmt: Any, around: tuple[Any, ...]) -> None:
         nonlocal count
         count += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
         if isinstance(stmt, tirx.For):
             if may_wait(stmt):
                 found.append(_Loop(stmt, count, around))
-            around = (*around, str(stmt.loop_var.name))
+            around = (*around, stmt)
         for part in bodies(stmt):
             visit(part, around)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,15 +13,17 @@ import tvm
 
 from ..diagnostics import Reason, Why
 from ..emulator import Hazard
+from ..emulator.launch.host import Launch
 from ..plan import PLAN_ATTR, KernelPlan
 from .agreement import disagreements
+from .ctas import blocks_to_run
 from .deciding import deciding
 from .execution import Launched
 from .loops import Family
 from .proof import KernelProof, LoopCounts, Proof
 from .refuted import Refuted, repeated
 from .scopes import at_gpu_scope
-from .subjects import cta_decides, ends, host_and_kernels, launches, subject, symbolic
+from .subjects import host_and_kernels, launches, subject, symbolic
 from .walk import Walk
 
 SECONDS: Final = 120.0
@@ -76,28 +78,46 @@ def _proved(mod: Any, extents: Mapping[str, int], seconds: float) -> Proof:
     proofs: dict[str, KernelProof] = {}
     ran: list[tuple[Any, Launched]] = []
     assumed = [Reason("proof.of_model"), Reason("proof.of_global")]
-    for launch in launches(host, kernels, extents):
+    for launch in _different(launches(host, kernels, extents)):
         name = launch.kernel
-        if name in proofs:
+        if name in proofs and not proofs[name].ok:
             continue
         func = kernels[name]
-        first, last = ends(launch)
-        ran.append((func, subject(func, launch, first)))
+        own = subject(func, launch)
+        if name not in proofs:
+            ran.append((func, own))
         calls = at_gpu_scope(func)
         if calls:
             assumed.append(Reason("proof.at_gpu_scope", kernel=name, calls=calls))
-        own = OWN_SECONDS * max(1.0, seconds / SECONDS)
-        found = [_of_kernel(ran[-1][1], seconds, own)]
-        by_cta = cta_decides(func) or any("blockIdx" in loop.only for loop in found[0].loops)
-        if by_cta and first != last:
-            found.append(_of_kernel(subject(func, launch, last), seconds, own))
+        own_seconds = OWN_SECONDS * max(1.0, seconds / SECONDS)
+        found = [_of_kernel(own, seconds, own_seconds)]
+        names = {loop.name for loop in found[0].loops if loop.only}
+        counted = [family for family in own.families if _counts(family).name in names]
+        firsts, all_alike = blocks_to_run(func, launch, own, counted)
+        found += [
+            _of_kernel(subject(func, launch, first), seconds, own_seconds) for first in firsts[1:]
+        ]
+        if not all_alike:
             assumed.append(Reason("proof.of_ctas"))
-        proofs[name] = next((one for one in found if not one.ok), found[-1])
+        one = next((one for one in found if not one.ok), found[-1])
+        spent = one.seconds if name not in proofs else one.seconds + proofs[name].seconds
+        proofs[name] = replace(one, seconds=spent)
     otherwise: tuple[Reason, ...] = ()
     if PLAN_ATTR in host.attrs and not any(proof.data for proof in proofs.values()):
         plan = KernelPlan.from_json(str(host.attrs[PLAN_ATTR]))
         otherwise = disagreements(plan, ran, is_partial=bool(extents))
     return Proof(tuple(proofs.values()), tuple(dict.fromkeys(assumed)), otherwise)
+
+
+def _different(found: Sequence[Launch]) -> Iterator[Launch]:
+    """The launches of each kernel that differ in what decides: numbers and dimensions."""
+    seen = set()
+    for launch in found:
+        numbers = tuple(value for value in launch.args if isinstance(value, int | float))
+        key = launch.kernel, numbers, tuple(launch.dims.items()), launch.dependent
+        if key not in seen:
+            seen.add(key)
+            yield launch
 
 
 def _unknown(name: str, func: Any, why: Reason) -> KernelProof:
@@ -198,18 +218,33 @@ def _claims(whole: Launched) -> Iterator[_Claim]:
     inner = [family for family in whole.families if names & set(family.around)]
     outer = [family for family in whole.families if family not in inner]
     if len(inner) == 1:
-        for least in (0, 1):
-            around = [replace(family, least=least) for family in outer]
-            counts = [*(_counts(family) for family in around), LoopCounts(inner[0].name, 1)]
-            walked = [(*around, replace(inner[0], least=_LAPS))]
-            walked += [(*around, replace(inner[0], fixed=n)) for n in range(1, _LAPS)]
-            yield _Claim(tuple(counts), tuple(walked))
-    for least in (0, 1) if outer else ():
-        around = [replace(family, least=least) for family in outer]
+        for around in _outer(outer):
+            yield from _of_inner(around, inner[0])
+    for around in _outer(outer) if outer and not any(one.varies for one in inner) else ():
         own = [_counts(family, family.text) for family in inner]
         yield _Claim((*map(_counts, around), *own), (tuple(around),))
     own = [_counts(family, family.text) for family in whole.families]
     yield _Claim(tuple(own), ((),))
+
+
+def _outer(outer: list[Family]) -> Iterator[list[Family]]:
+    """Loops with every trip count that is claimed of them: those as launched are among these."""
+    for least in (0, 1):
+        if all(least <= family.fewest for family in outer):
+            yield [replace(family, least=least) for family in outer]
+
+
+def _of_inner(around: list[Family], inner: Family) -> Iterator[_Claim]:
+    """What may be claimed of a loop in others: as many iterations each time, or any number."""
+    counts = [_counts(family) for family in around]
+    if inner.varies:
+        least = min(1, inner.fewest)
+        walked = (*around, replace(inner, least=least))
+        yield _Claim((*counts, LoopCounts(inner.name, least)), (walked,))
+    elif inner.fewest:
+        walks = [(*around, replace(inner, least=_LAPS))]
+        walks += [(*around, replace(inner, fixed=n)) for n in range(1, _LAPS)]
+        yield _Claim((*counts, LoopCounts(inner.name, 1)), tuple(walks))
 
 
 def _counts(family: Family, only: str = "") -> LoopCounts:

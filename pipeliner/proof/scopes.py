@@ -22,8 +22,9 @@ from tvm import ir, tirx
 from ..diagnostics import Reason, Why
 from ..emulator.translate.operation import ADDRESSES, decode, op_name
 from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import collect, variables
+from ..passes.ir.nodes import collect
 from .deciding import Deciding
+from .reaching import GRID, Reaching
 
 _WIDE: Final = ("gpu", "sys")
 _GRID_BARRIER: Final = "tirx.cuda.grid_sync"
@@ -40,13 +41,9 @@ def at_gpu_scope(func: Any) -> tuple[str, ...]:
 
 def uneven(func: Any, deciding: Deciding) -> Why:
     """Why CTAs may come to different barriers of the grid; '' where they do not."""
-    axes = {
-        stmt.node.var
-        for stmt in collect(func.body, tirx.AttrStmt)
-        if stmt.attr_key == "thread_extent" and str(stmt.node.thread_tag).startswith("blockIdx")
-    }
+    reaching = Reaching(func, deciding)
     for expr in _around(func.body, ()):
-        if _reaches(expr, axes, deciding):
+        if GRID in reaching.origins(expr, with_conditions=True):
             return Reason("proof.uneven_grid_barrier", condition=str(expr))
     return ""
 
@@ -81,15 +78,3 @@ def _around(stmt: Any, outer: tuple[Any, ...]) -> Iterator[Any]:
     for part in bodies(stmt):
         yield from _around(part, outer)
 
-
-def _reaches(expr: Any, axes: set[Any], deciding: Deciding) -> bool:
-    """Whether an expression depends on the number of a CTA."""
-    left, seen = [expr], set()
-    while left:
-        for inner in variables(left.pop()):
-            if inner in axes:
-                return True
-            if inner in deciding.values and inner not in seen:
-                seen.add(inner)
-                left.append(deciding.values[inner])
-    return False

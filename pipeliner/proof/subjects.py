@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from tvm import tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from ..emulator.base.dtypes import numpy_dtype
@@ -16,10 +16,13 @@ from ..emulator.launch.host import Launch, run_host
 from ..emulator.lower import is_device_function
 from ..emulator.memory.grid import Block
 from ..emulator.translate.compiler import compile_kernel
-from ..passes.ir.nodes import collect, variables
+from ..passes.ir.nodes import variables
 from .deciding import deciding
+from .entering import entering
 from .execution import Launched
-from .loops import families
+from .extents import Extents, is_even_in_cluster, least_count
+from .loops import families, loops_inside
+from .reaching import Reaching, tags_of
 from .scopes import uneven
 
 _DYNAMIC: Final = "tirx.use_dyn_shared_memory"
@@ -58,42 +61,34 @@ def launches(host: Any, kernels: Mapping[str, Any], extents: Mapping[str, int]) 
     return run_host(host, kernels, bind_arguments(host, arguments)[0])
 
 
-def ends(launch: Launch) -> tuple[Block, Block]:
-    """The first CTAs of the first cluster of a launch and of the last one."""
-    grid, shape = _dims(launch, "blockIdx"), _dims(launch, "clusterCtaIdx")
-    x, y, z = (g - c for g, c in zip(grid, shape, strict=True))
-    return (0, 0, 0), (x, y, z)
-
-
-def cta_decides(func: Any) -> bool:
-    """Whether the number of a CTA decides more than trip counts of loops in which threads wait."""
-    found = deciding(func)
-    axes = {
-        stmt.node.var
-        for stmt in collect(func.body, tirx.AttrStmt)
-        if stmt.attr_key == "thread_extent" and str(stmt.node.thread_tag).startswith("blockIdx")
-    }
-    trips = {number for family in families(func, found) for number in family.numbers}
-    return any(
-        number not in trips and not axes.isdisjoint(variables(expr)) for expr, number in found.exprs
-    )
-
-
 def subject(func: Any, launch: Launch, first: Block = (0, 0, 0)) -> Launched:
     """Return one launch of a kernel as the cluster from CTA ``first`` on runs it."""
     found = deciding(func)
     shape, dims = _dims(launch, "clusterCtaIdx"), _dims(launch, "threadIdx")
     places = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
+    extents = Extents(Reaching(func, found), found.values)
+    open_loops = tuple(
+        replace(
+            family,
+            fewest=least_count(func, launch, family.whole, family.outside),
+            is_of_launch=variables(family.whole).isdisjoint(tags_of(func)),
+        )
+        for family in families(func, found)
+        if is_even_in_cluster(func, launch, family.whole)
+    )
+    numbers = {number for family in open_loops for number in family.numbers}
     return Launched(
         compile_kernel(func),
         launch,
         found,
-        families(func, found),
+        open_loops,
         tuple((at, (first[0] + at[0], first[1] + at[1], first[2] + at[2])) for at in places),
         dims[0] * dims[1] * dims[2],
         dims,
         launch.extent(_DYNAMIC) if _DYNAMIC in launch.dims else 0,
         uneven(func, found),
+        loops_inside(func),
+        entering(func, launch, extents, numbers),
     )
 
 

@@ -136,3 +136,18 @@ def test_classes_tell_what_threads_do(seed: int) -> None:
         one, own = clocks.common(alone), dense.state[thread]
         assert all((one.of(agents, p) == own[p]).all() for p in range(4))
     assert clocks.columns > 4  # classes have divided
+
+
+def test_a_digest_tells_apart_which_cta_those_that_ended_were_of() -> None:
+    """What is judged in the end is what the threads of one CTA have come to know."""
+
+    def known(who: int) -> Any:
+        clocks = Clocks(4, proxies=False, of_cta=2)
+        engine = clocks.engine()
+        clocks.learn(np.array([who]), engine, 5)
+        clocks.end(np.array([0, 2]))
+        which, rows = clocks.views(np.array([engine]))
+        return rows[which].tolist()
+
+    assert known(0) != known(2)
+    assert known(0)[-2:] == known(2)[:-3:-1]

@@ -76,16 +76,23 @@ class Clock:
 class Clocks:
     """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines.
 
-    ``mixed``: with fences of global memory, which is touched through both proxies.
+    ``of_cta``: threads of one CTA, all of them unless given. ``mixed``: with fences of global memory, which is touched through both proxies.
     ``timed``: with what is earlier in time, whether or not it can be seen.
 
     ``at``: by agent, its column. ``sources``: by column, the one that it was divided from, or -1.
     """
 
     def __init__(
-        self, threads: int, *, proxies: bool, mixed: bool = False, timed: bool = False
+        self,
+        threads: int,
+        *,
+        proxies: bool,
+        mixed: bool = False,
+        timed: bool = False,
+        of_cta: int = 0,
     ) -> None:
         self.threads = threads
+        self._of_cta = of_cta or threads
         self.never = threads  # agent of "never written": known to nobody
         self._fences = proxies + mixed
         self._timed = timed
@@ -228,7 +235,7 @@ class Clocks:
     def views(self, agents: Array) -> tuple[Array, Array]:
         """What threads know of ``agents``: by thread, which row, and rows (planes, agents).
 
-        Only of threads that may go on; then once what those that may not know together.
+        Only of threads that may go on; then once what those of each CTA that may not know together.
         """
         count = self._classes.count
         planes = [*range(self.plane + 1), *([self._planes - 1] if self._timed else [])]
@@ -236,11 +243,16 @@ class Clocks:
         single = np.flatnonzero(self._single)
         whole[single, 0, self._column[single]] = 0  # each knows all of itself: that says nothing
         whole = whole[:, :, self.at[agents]]
-        which = self._classes.of[self._lives[self._classes.of]]
-        if self._lives.all():
+        lives = self._lives[self._classes.of]
+        which = self._classes.of[lives]
+        if lives.all():
             return which, whole
-        together = whole[~self._lives].max(axis=0)
-        return np.append(which, count), np.concatenate([whole, together[None]])
+        ended = self._classes.of.reshape(-1, self._of_cta), ~lives.reshape(-1, self._of_cta)
+        together = np.stack(
+            [whole[rows[some]].max(axis=0, initial=0) for rows, some in zip(*ended, strict=True)]
+        )
+        rows = np.append(which, count + np.arange(len(together)))
+        return rows, np.concatenate([whole, together])
 
     def of_themselves(self, agents: Array) -> Array:
         """What ``agents`` that are threads know of themselves beyond plane 0, 0 for engines."""

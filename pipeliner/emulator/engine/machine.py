@@ -89,7 +89,9 @@ class Cluster:
         self.rng = rng
         self.grid = Grid() if grid is None else grid
         self.index = self.grid.enter(list(blocks), size * threads)  # among its clusters
-        self.clocks = Clocks(size * threads, proxies=proxies, mixed=mixed, timed=timed)
+        self.clocks = Clocks(
+            size * threads, proxies=proxies, mixed=mixed, timed=timed, of_cta=threads
+        )
         self.scoped = Scoped(self.clocks, self.grid, cluster=self.index, threads=threads)
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
         self.moves_data = True

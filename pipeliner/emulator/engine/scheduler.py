@@ -14,6 +14,7 @@ from ..base.requests import AtHead, Barrier, Fork, Program, Spin, Wait
 from ..memory.snapshot import Snapshot
 from ..units.fragments import WARP
 from .machine import Cluster, Cta
+from .named_barriers import NamedBarriers
 
 Array = np.ndarray[Any, Any]
 
@@ -97,6 +98,7 @@ class Scheduler:
         }[order]
         self._spinning: list[tuple[_Task, Spin]] = []
         self._gathered: dict[tuple[int, int], _Gathering] = {}
+        self._generations = NamedBarriers(cluster.clocks)
         self._blocked: list[tuple[_Task, Wait]] = []
         self._stopped: list[_Task] = []
         self.is_quiet = False  # whether one that was stopped may decide: nothing else can move
@@ -132,7 +134,7 @@ class Scheduler:
             line = []
             step: _Task | None = task
             while step is not None:
-                line.append((step.number, into.name(step.at), step.pending))
+                line.append((step.number, into.place(step.at), step.pending))
                 step = step.parent
             into.plain(how, line, task.answer, task.gave_up == self._cluster.changes)
         for gathering in self._gathered.values():
@@ -140,6 +142,14 @@ class Scheduler:
                 into.plain(one.barrier.tids, one.barrier.count, one.barrier.wait)
                 if one.clock is not None:
                     into.acquired(one.clock)
+        self._generations.snapshot(into)
+        for task, wait in sorted(self._blocked, key=lambda pair: pair[0].number):
+            into.plain(task.number, wait.tids)
+
+    @property
+    def unordered(self) -> set[int]:
+        """The barriers of CTAs whose generations are not told apart by those who arrive."""
+        return self._generations.unordered
 
     @property
     def awaits_others(self) -> bool:
@@ -253,6 +263,7 @@ class Scheduler:
         key = (cta.rank, barrier.number)
         gathering = self._gathered.setdefault(key, _Gathering())
         event = len(cluster.log) - 1
+        self._generations.arrive(key, barrier.tids)
         clock = None if barrier.wait else cluster.clocks.release(barrier.tids, event)
         gathering.arrivals.append(_Arrival(task, barrier, event, clock))
         if not barrier.wait:
@@ -273,13 +284,14 @@ class Scheduler:
         sites = {a.barrier.at[0] for a in gathering.arrivals if a.barrier.aligned}
         if len(sites) > 1:
             self._diverged(cta, barrier, Reason("hazard.different_statements", count=len(sites)))
-        self._complete(cta, gathering)
+        self._complete(cta, key, gathering)
 
-    def _complete(self, cta: Cta, gathering: _Gathering) -> None:
+    def _complete(self, cta: Cta, key: tuple[int, int], gathering: _Gathering) -> None:
         cluster = self._cluster
         waiting = [a for a in gathering.arrivals if a.barrier.wait]
         tids = np.concatenate([a.barrier.tids for a in waiting])
         cluster.clocks.join(tids, len(cluster.log) - 1)
+        self._generations.complete(key, tids, len(cluster.log) - 1)
         for arrival in gathering.arrivals:
             if arrival.clock is not None:
                 cluster.clocks.acquire(tids, arrival.clock)

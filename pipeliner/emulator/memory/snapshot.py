@@ -30,10 +30,11 @@ _SHIFT: Final = 32
 
 
 class Snapshot:
-    """Collects the state of one cluster; ``label`` names events."""
+    """Collects the state of one cluster; ``label`` names events, ``place`` where a task stands."""
 
-    def __init__(self, clocks: Clocks, label: Label) -> None:
+    def __init__(self, clocks: Clocks, label: Label, place: Label | None = None) -> None:
         self._clocks = clocks
+        self.place = place or label
         self._parts: list[bytes] = []
         self._agents: list[Array] = []
         self._events: list[Array] = []

@@ -1,0 +1,99 @@
+"""Which CTAs have to run so that every kind of them has: those that the number of a CTA tells apart.
+
+What decides in a kernel depends on that number through some expressions of it alone, such as
+``blockIdx.x == 0`` or ``blockIdx.x // 4 % 2``. CTAs for which these are the same do the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import ir
+from tvm_ffi.structural import WalkResult
+
+from ..emulator.launch.evaluate import evaluate
+from ..emulator.launch.host import Launch
+from ..emulator.memory.grid import Block
+from ..errors import EmulatorError
+from ..passes.ir.nodes import variables
+from .execution import Launched
+from .extents import Extents, arguments
+from .loops import Family
+from .reaching import CLUSTER, GRID, Reaching, tags_of
+
+_MOST_KINDS: Final = 6
+"""Kinds of CTAs of which one each is run: each takes as long as a proof."""
+
+_MOST_CTAS: Final = 1 << 12
+"""CTAs that are told apart: with more, the first and the last run."""
+
+
+def blocks_to_run(
+    func: Any, launch: Launch, launched: Launched, counted: Sequence[Family]
+) -> tuple[tuple[Block, ...], bool]:
+    """Return the first CTAs of the clusters that have to run, and whether others are like them.
+
+    ``counted``: loops that make their own trip counts, though they may be left open.
+    """
+    deciding = launched.deciding
+    reaching = Reaching(func, deciding)
+    extents = Extents(reaching, deciding.values)
+    trips = {number for family in launched.families for number in family.numbers}
+    exprs = [expr for expr, number in deciding.exprs if number not in trips]
+    exprs += [family.whole for family in counted]
+    if not any(GRID in reaching.origins(expr) for expr in exprs):
+        return ((0, 0, 0),), True
+    grid = [launch.extent(f"{GRID}.{letter}") for letter in "xyz"]
+    size = [launch.extent(f"{CLUSTER}.{letter}") for letter in "xyz"]
+    last = tuple(most - among for most, among in zip(grid, size, strict=True))
+    ends = (0, 0, 0), (last[0], last[1], last[2])
+    if math.prod(grid) > _MOST_CTAS or any(map(_by_calls, exprs)):
+        return tuple(dict.fromkeys(ends)), ends[0] == ends[1]
+    axes = {var: tag for var, tag in tags_of(func).items() if tag.startswith(GRID)}
+    parts = [part for expr in exprs for part in _of_axes(extents.whole(expr), axes)]
+    known = {param: value.value for param, value in arguments(func, launch)}
+    kinds: dict[tuple[Any, ...], Block] = {}
+    for first in product(*(range(0, most, among) for most, among in zip(grid, size, strict=True))):
+        try:
+            kind = tuple(
+                evaluate(part, known | {var: place["xyz".index(tag[-1])] for var, tag in axes.items()})
+                for place in _cluster(first, size)
+                for part in parts
+            )
+        except EmulatorError:
+            break
+        kinds.setdefault(kind, (first[0], first[1], first[2]))
+        if len(kinds) > _MOST_KINDS:
+            break
+    else:
+        return tuple(kinds.values()), True
+    return tuple(dict.fromkeys(ends)), ends[0] == ends[1]
+
+
+def _cluster(first: tuple[int, ...], size: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for place in product(*map(range, size)):
+        yield tuple(at + more for at, more in zip(first, place, strict=True))
+
+
+def _by_calls(expr: Any) -> bool:
+    """Whether an expression asks for the place of a CTA other than by the axes of the launch."""
+    return "ctaid" in str(expr)
+
+
+def _of_axes(expr: Any, axes: Any) -> list[Any]:
+    """The largest parts of an expression that are made of axes of the grid and constants alone."""
+    found: list[Any] = []
+
+    def visit(node: Any) -> Any:
+        inside = variables(node)
+        if inside and inside <= set(axes):
+            found.append(node)
+            return WalkResult.SKIP
+        return None
+
+    tvm_ffi.structural_walk(expr, [(ir.Expr, visit)], order="pre")
+    return found
