@@ -1,4 +1,4 @@
-"""Which CTAs have to run so that every kind of them has: those that the number of a CTA tells apart.
+"""Which CTAs have to run so that every kind of them has run, as their numbers tell them apart.
 
 What decides in a kernel depends on that number through some expressions of it alone, such as
 ``blockIdx.x == 0`` or ``blockIdx.x // 4 % 2``. CTAs for which these are the same do the same.
@@ -58,12 +58,11 @@ def blocks_to_run(
     known = {param: value.value for param, value in arguments(func, launch)}
     kinds: dict[tuple[Any, ...], Block] = {}
     for first in product(*(range(0, most, among) for most, among in zip(grid, size, strict=True))):
+        kind: tuple[Any, ...] = ()
         try:
-            kind = tuple(
-                evaluate(part, known | {var: place["xyz".index(tag[-1])] for var, tag in axes.items()})
-                for place in _cluster(first, size)
-                for part in parts
-            )
+            for place in _cluster(first, size):
+                values = known | {var: place["xyz".index(tag[-1])] for var, tag in axes.items()}
+                kind += tuple(evaluate(part, values) for part in parts)
         except EmulatorError:
             break
         kinds.setdefault(kind, (first[0], first[1], first[2]))

@@ -77,4 +77,3 @@ def _around(stmt: Any, outer: tuple[Any, ...]) -> Iterator[Any]:
         outer = (*outer, stmt.condition)
     for part in bodies(stmt):
         yield from _around(part, outer)
-

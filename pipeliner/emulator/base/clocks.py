@@ -76,8 +76,9 @@ class Clock:
 class Clocks:
     """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines.
 
-    ``of_cta``: threads of one CTA, all of them unless given. ``mixed``: with fences of global memory, which is touched through both proxies.
-    ``timed``: with what is earlier in time, whether or not it can be seen.
+    ``of_cta``: threads of one CTA, all of them unless given. ``mixed``: with fences of global
+    memory, which is touched through both proxies. ``timed``: with what is earlier in time, whether
+    or not it can be seen.
 
     ``at``: by agent, its column. ``sources``: by column, the one that it was divided from, or -1.
     """
