@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
 from typing import Any
@@ -23,9 +23,7 @@ from .reaching import THREADS, tags_of
 Threads = npt.NDArray[np.bool_]
 
 
-def entering(
-    func: Any, launch: Launch, extents: Extents, numbers: Collection[int]
-) -> Mapping[int, Threads]:
+def entering(func: Any, launch: Launch, extents: Extents) -> Mapping[int, Threads]:
     """Return for each loop which threads of a CTA may come to it, by their numbers."""
     tags = {var: tag for var, tag in tags_of(func).items() if tag.startswith(THREADS)}
     dims = [range(launch.extent(f"{THREADS}.{letter}")) for letter in "zyx"]
@@ -44,15 +42,14 @@ def entering(
 
     found = {}
     for number, conditions in _conditions(func):
-        if number in numbers:
-            found[number] = np.ones(len(values), np.bool_)
-            for condition in conditions:
-                found[number] = found[number] & may(condition)
+        found[number] = np.ones(len(values), np.bool_)
+        for condition in conditions:
+            found[number] = found[number] & may(condition)
     return found
 
 
 def _conditions(func: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """The number of each statement, with what holds where it is executed."""
+    """The number of each loop, with what holds where it is executed."""
     count = -1
 
     def visit(stmt: Any, around: tuple[Any, ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:

@@ -54,7 +54,10 @@ class Extents:
         return extent
 
     def is_even(self, loop: Any) -> bool:
-        """Whether all threads of a CTA make as many iterations of a loop, whatever they did."""
+        """Whether all threads of a CTA make as many iterations of a loop, one for each value."""
+        stride = getattr(loop, "step", None)
+        if stride is not None and const_int(stride) != 1:
+            return False
         return all(map(self._reaching.is_uniform, (loop.min, loop.extent)))
 
     def _place(self, at: int, var: Any) -> Any:

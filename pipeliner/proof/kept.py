@@ -53,7 +53,7 @@ _KINDS: Final = {
 }
 """What a proof is made of, by the name in its JSON."""
 
-_SOURCES: Final = ("proof", "emulator", "diagnostics", "values", "passes/ir")
+_SOURCES: Final = ("proof", "emulator", "diagnostics", "values", "passes/ir", "plan")
 """The folders of this package that decide what is proved."""
 
 

@@ -9,8 +9,9 @@ register says, is none.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import tvm_ffi
@@ -20,12 +21,13 @@ from ..emulator.translate.control_flow import may_wait
 from ..passes.ir.kernels import bodies
 from ..passes.ir.nodes import const_int, uses, variables
 from .deciding import Deciding
+from .entering import Threads
 from .eventually import Repeats, Unbounded
 from .extents import Extents
-from .reaching import Reaching
 
-_Key: TypeAlias = tuple[tuple[str, ...], str, int]
-"""The loops around some and their variable, by name, and the number of their extent."""
+_Key: TypeAlias = tuple[tuple[str, ...], str, int, int]
+"""The loops around some and their variable, by name, the number of their extent, and which of those
+that one thread makes one after the other."""
 
 _APART: Final = 2
 """Iterations that one role peels at most, of a loop that others make whole."""
@@ -73,6 +75,7 @@ class _Loop:
     stmt: Any
     number: int
     outside: tuple[Any, ...]  # the loops around it, from the outermost
+    threads: Threads  # that may come to it
 
     @property
     def around(self) -> tuple[str, ...]:
@@ -80,35 +83,47 @@ class _Loop:
         return tuple(str(loop.loop_var.name) for loop in self.outside)
 
 
-def families(func: Any, deciding: Deciding) -> tuple[Family, ...]:
-    """Return the families of candidates, those whose iterations do not come to repeat left out."""
-    extents = Extents(Reaching(func, deciding), deciding.values)
+def families(
+    func: Any, deciding: Deciding, extents: Extents, entering: Mapping[int, Threads]
+) -> tuple[Family, ...]:
+    """Return the families of candidates, those whose iterations do not come to repeat left out.
+
+    ``entering``: by loop, which threads may come to it. No thread comes to two loops of a family.
+    """
     grouped: dict[_Key, list[_Loop]] = {}
-    for loop in _candidates(func):
-        if all(map(extents.is_even, (loop.stmt, *loop.outside))):
-            number = extents.number(loop.stmt.extent, [one.loop_var for one in loop.outside])
-            key = loop.around, str(loop.stmt.loop_var.name), number
-            grouped.setdefault(key, []).append(loop)
-    keys = list(grouped)
-    while keys:
-        repeats = _repeats(func, deciding, {key: grouped[key] for key in keys})
+    for loop in _candidates(func, entering):
+        if not all(map(extents.is_even, (loop.stmt, *loop.outside))):
+            continue
+        number = extents.number(loop.stmt.extent, [one.loop_var for one in loop.outside])
+        name = str(loop.stmt.loop_var.name)
+        keys = ((loop.around, name, number, place) for place in count())
+        key = next(key for key in keys if _are_apart([loop], grouped.get(key, [])))
+        grouped.setdefault(key, []).append(loop)
+    left = list(grouped)
+    while left:
+        repeats = _repeats(func, deciding, {key: grouped[key] for key in left})
         if isinstance(repeats, Repeats):
-            return tuple(_family(loops, repeats, extents) for loops in _related(grouped, keys))
-        keys.remove(repeats)
+            return tuple(_family(loops, repeats, extents) for loops in _related(grouped, left))
+        left.remove(repeats)
     return ()
+
+
+def _are_apart(some: Sequence[_Loop], others: Sequence[_Loop]) -> bool:
+    """Whether no thread comes to loops of both."""
+    return not any((one.threads & other.threads).any() for one in some for other in others)
 
 
 def loops_inside(func: Any) -> dict[int, tuple[int, ...]]:
     """Return the numbers of the loops around each statement, from the outermost."""
     found: dict[int, tuple[int, ...]] = {}
-    count = -1
+    number = -1
 
     def visit(stmt: Any, around: tuple[int, ...]) -> None:
-        nonlocal count
-        count += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
-        found.setdefault(count, around)
+        nonlocal number
+        number += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
+        found.setdefault(number, around)
         if isinstance(stmt, tirx.For):
-            around = (*around, count)
+            around = (*around, number)
         for part in bodies(stmt):
             visit(part, around)
 
@@ -124,6 +139,7 @@ def _related(grouped: Mapping[_Key, list[_Loop]], keys: list[_Key]) -> list[list
         for loops in found:
             other = const_int(loops[0].stmt.extent)
             alike = (key[0], key[1]) == (loops[0].around, str(loops[0].stmt.loop_var.name))
+            alike = alike and _are_apart(loops, grouped[key])
             if alike and extent is not None and other is not None and abs(extent - other) <= _APART:
                 loops.extend(grouped[key])
                 break
@@ -210,17 +226,19 @@ def _ranges(func: Any, free: Collection[Any]) -> dict[Any, tuple[int, int]]:
     return found
 
 
-def _candidates(func: Any) -> list[_Loop]:
-    """The loops in which threads wait, with the loops around each."""
+def _candidates(func: Any, entering: Mapping[int, Threads]) -> list[_Loop]:
+    """The loops in which threads wait, with the loops around each; not those in ``while`` loops."""
     found: list[_Loop] = []
-    count = -1
+    number = -1
 
-    def visit(stmt: Any, around: tuple[Any, ...]) -> None:
-        nonlocal count
-        count += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
-        if isinstance(stmt, tirx.For):
+    def visit(stmt: Any, around: tuple[Any, ...] | None) -> None:
+        nonlocal number
+        number += not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt)
+        if isinstance(stmt, tirx.While):
+            around = None
+        elif isinstance(stmt, tirx.For) and around is not None:
             if may_wait(stmt):
-                found.append(_Loop(stmt, count, around))
+                found.append(_Loop(stmt, number, around, entering[number]))
             around = (*around, stmt)
         for part in bodies(stmt):
             visit(part, around)

@@ -67,16 +67,16 @@ def subject(func: Any, launch: Launch, first: Block = (0, 0, 0)) -> Launched:
     shape, dims = _dims(launch, "clusterCtaIdx"), _dims(launch, "threadIdx")
     places = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
     extents = Extents(Reaching(func, found), found.values)
+    who = entering(func, launch, extents)
     open_loops = tuple(
         replace(
             family,
             fewest=least_count(func, launch, family.whole, family.outside),
             is_of_launch=variables(family.whole).isdisjoint(tags_of(func)),
         )
-        for family in families(func, found)
+        for family in families(func, found, extents, who)
         if is_even_in_cluster(func, launch, family.whole)
     )
-    numbers = {number for family in open_loops for number in family.numbers}
     return Launched(
         compile_kernel(func),
         launch,
@@ -88,7 +88,7 @@ def subject(func: Any, launch: Launch, first: Block = (0, 0, 0)) -> Launched:
         launch.extent(_DYNAMIC) if _DYNAMIC in launch.dims else 0,
         uneven(func, found),
         loops_inside(func),
-        entering(func, launch, extents, numbers),
+        who,
     )
 
 

@@ -73,6 +73,15 @@ def test_who_comes_late_has_all_its_steps_before_it(steps: int, wrong: bool) -> 
         assert found.beyond.trips[0].count == 2
 
 
+def test_loops_that_a_thread_makes_one_behind_the_other_are_left_open_apart() -> None:
+    found = proof_of(tricks.twice(wrong=False))
+    assert found.ok
+    assert [(loop.least, loop.only) for loop in found.loops] == [(0, ""), (0, "")]
+    wrong = proof_of(tricks.twice(wrong=True))
+    assert wrong.beyond is not None
+    assert (wrong.beyond.trips[0].count, wrong.beyond.hazard.kind) == (0, "race")
+
+
 def test_each_launch_of_a_kernel_is_proved() -> None:
     assert proof_of(tricks.launched_again(2)).ok
     assert kind(proof_of(tricks.launched_again(1))) == "race"

@@ -171,6 +171,27 @@ def late(steps: int) -> Any:
     return main
 
 
+def twice(wrong: bool) -> Any:
+    """Two loops of as many steps, one behind the other, each thread in both. ``wrong``: nothing but
+    the steps of the first orders the accesses around it.
+    """
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((2 * WARP,), "int32")):
+        for tx in T.thread_binding(2 * WARP, thread="threadIdx.x"):
+            S = T.alloc_buffer((2 * WARP,), "int32", scope="shared")
+            S[tx] = tx
+            for _ in T.serial(4):
+                T.tvm_storage_sync("shared")
+            if not wrong:
+                T.tvm_storage_sync("shared")
+            A[tx] = S[2 * WARP - 1 - tx]
+            for _ in T.serial(4):
+                T.tvm_storage_sync("shared")
+
+    return main
+
+
 def launched_again(last: int) -> Any:
     """One kernel, launched three times: up to the ``last`` launch its threads meet."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .proof_sample import FORMS
-from .sanitizer_sample import forms, objections, sample
+from .sanitizer_sample import blind_spot, forms, objections, sample, verdict_of
 
 SAID = """========= COMPUTE-SANITIZER
 KERNEL 0_mutant
@@ -29,3 +29,16 @@ def test_a_run_that_stopped_has_no_end() -> None:
 def test_only_forms_that_racecheck_can_judge_are_drawn() -> None:
     assert {sample(7, number).form for number in range(50)} == set(forms())
     assert all(FORMS[form][2]["mechanism"] != "tma" for form in forms())
+
+
+def test_what_racecheck_looks_past_has_a_reason_or_none() -> None:
+    assert "one thread" in blind_spot([{"threads": [5, 5]}, {"threads": [7]}])
+    assert "one warp" in blind_spot([{"threads": [5, 5]}, {"threads": [32, 63]}])
+    assert blind_spot([{"threads": [31, 32]}, {"threads": [5, 5]}]) == ""
+
+
+def test_a_verdict_needs_a_run_and_both_sides() -> None:
+    wrong, right = {"objects": True}, {"objects": False}
+    assert [verdict_of(wrong, True), verdict_of(right, False)] == ["objected to", "accepted"]
+    assert {verdict_of(wrong, False), verdict_of(right, True)} == {"DISAGREE"}
+    assert verdict_of(wrong, None) == "not run"

@@ -73,6 +73,6 @@ SENTENCES: Final = {
         "by verify"
     ),
     "proof.of_ctas": (
-        "the number of a CTA decides more than trip counts: the first cluster and the last ran"
+        "the number of a CTA tells apart too many kinds of CTAs: the first cluster and the last ran"
     ),
 }
