@@ -333,14 +333,12 @@ class Execution:
         """
         stems = tuple(f"{_clean(name)}_" for name in sorted(self.subject.deciding.named))
         stems += _CONTROL if self.subject.deciding.buffers else ()
-        for _, standing in self._scheduler.standing:
-            task = standing
-            while stems and task is not None:
+        for _, standing in self._scheduler.standing if stems else ():
+            for task in standing.line:
                 frame = getattr(task.program, "gi_frame", None)
                 for name, value in sorted(frame.f_locals.items()) if frame is not None else ():
                     if name.startswith(stems) and not callable(value):
                         into.plain(name, value)
-                task = task.parent
 
     def _label(self, event: int) -> Any:
         """A statement and its loops: iterations of open ones counted back from the latest."""

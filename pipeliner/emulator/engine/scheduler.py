@@ -47,6 +47,11 @@ class _Task:
     seen: tuple[int, ...] = ()  # what a loop went by when it last came round
     at: int = 0  # the last event that it made
 
+    @property
+    def line(self) -> list[_Task]:
+        """Itself, and those that wait for it to end, from the inside out."""
+        return [self, *(self.parent.line if self.parent else [])]
+
 
 @dataclass
 class _Arrival:
@@ -131,11 +136,7 @@ class Scheduler:
     def snapshot(self, into: Snapshot) -> None:
         """Add where each task stands, and what those at barriers who do not wait made known."""
         for how, task in self.standing:
-            line = []
-            step: _Task | None = task
-            while step is not None:
-                line.append((step.number, into.place(step.at), step.pending))
-                step = step.parent
+            line = [(step.number, into.place(step.at), step.pending) for step in task.line]
             into.plain(how, line, task.answer, task.gave_up == self._cluster.changes)
         for gathering in self._gathered.values():
             for one in gathering.arrivals:
