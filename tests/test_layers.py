@@ -47,7 +47,7 @@ LAYERS = [
         "passes.smem",
         "schedules",
     },
-    {"emulator", "passes.device", "passes.map", "schedules.smaller"},
+    {"emulator", "passes.device", "passes.map", "proof.reading", "schedules.smaller"},
     {"passes.specialise", "proof"},
     {"proving"},
     {"passes"},

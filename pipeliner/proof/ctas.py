@@ -21,9 +21,9 @@ from ..emulator.memory.grid import Block
 from ..errors import EmulatorError
 from ..passes.ir.nodes import variables
 from .execution import Launched
-from .extents import Extents, arguments
-from .loops import Family
-from .reaching import CLUSTER, GRID, Reaching, tags_of
+from .reading.extents import LoopExtents, arguments
+from .reading.loops import Family
+from .reading.reaching import CLUSTER, GRID, Reaching, tags_of
 
 _MOST_KINDS: Final = 6
 """Kinds of CTAs of which one each is run: each takes as long as a proof."""
@@ -41,7 +41,7 @@ def blocks_to_run(
     """
     deciding = launched.deciding
     reaching = Reaching(func, deciding)
-    extents = Extents(reaching, deciding.values)
+    extents = LoopExtents(reaching, deciding.values)
     trips = {number for family in launched.families for number in family.numbers}
     exprs = [expr for expr, number in deciding.exprs if number not in trips]
     exprs += [family.whole for family in counted]

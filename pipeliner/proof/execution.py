@@ -29,9 +29,9 @@ from ..emulator.translate.compiler import CompiledKernel
 from ..emulator.translate.source import Code, Entry
 from ..emulator.units.fragments import WARP
 from ..emulator.units.wgmma import WARPGROUP
-from .deciding import Deciding
-from .entering import Threads
-from .loops import Family
+from .reading.deciding import Deciding
+from .reading.entering import ThreadMask
+from .reading.loops import Family
 from .slicing import sliced
 
 _LONG_AGO: Final = 40
@@ -76,7 +76,7 @@ class Launched:
     dynamic: int
     uneven: Why = ""  # why CTAs may come to different barriers of the grid
     inside: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # loops around statements
-    entering: Mapping[int, Threads] = field(default_factory=dict)  # by loop, who may come to it
+    entering: Mapping[int, ThreadMask] = field(default_factory=dict)  # by loop, who may come to it
     is_short: bool = False
 
     @property

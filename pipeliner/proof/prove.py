@@ -17,12 +17,12 @@ from ..emulator.launch.host import Launch
 from ..plan import PLAN_ATTR, KernelPlan
 from .agreement import disagreements
 from .ctas import blocks_to_run
-from .deciding import deciding
 from .execution import Launched
-from .loops import Family
 from .proof import KernelProof, LoopCounts, Proof
+from .reading.deciding import deciding
+from .reading.loops import Family
+from .reading.scopes import at_gpu_scope
 from .refuted import Refuted, repeated
-from .scopes import at_gpu_scope
 from .subjects import host_and_kernels, launches, subject, symbolic
 from .walk import Walk
 

@@ -11,7 +11,7 @@ from ..diagnostics import Reason
 from ..emulator import Hazard
 from .drawn import Moment, moments
 from .execution import Abandoned, Execution, Head, Launched
-from .loops import Family
+from .reading.loops import Family
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from ..emulator.lower import is_device_function
 from ..emulator.memory.grid import Block
 from ..emulator.translate.compiler import compile_kernel
 from ..passes.ir.nodes import variables
-from .deciding import deciding
-from .entering import entering
 from .execution import Launched
-from .extents import Extents, is_even_in_cluster, least_count
-from .loops import families, loops_inside
-from .reaching import Reaching, tags_of
-from .scopes import uneven
+from .reading.deciding import deciding
+from .reading.entering import entering
+from .reading.extents import LoopExtents, is_even_in_cluster, least_count
+from .reading.loops import families, loops_inside
+from .reading.reaching import Reaching, tags_of
+from .reading.scopes import uneven
 
 _DYNAMIC: Final = "tirx.use_dyn_shared_memory"
 
@@ -66,7 +66,7 @@ def subject(func: Any, launch: Launch, first: Block = (0, 0, 0)) -> Launched:
     found = deciding(func)
     shape, dims = _dims(launch, "clusterCtaIdx"), _dims(launch, "threadIdx")
     places = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
-    extents = Extents(Reaching(func, found), found.values)
+    extents = LoopExtents(Reaching(func, found), found.values)
     who = entering(func, launch, extents)
     open_loops = tuple(
         replace(

@@ -31,10 +31,10 @@ def test_warps_that_share_a_barrier_may_meet_others() -> None:
 
 
 def test_a_signal_that_nobody_has_noticed_may_count_twice() -> None:
-    held = proof_of(tricks.signals(held=True))
-    assert held.ok
-    assert not any(loop.only for loop in held.loops)
-    assert proof_of(tricks.signals(held=False)).why.has("proof.generations")
+    right = proof_of(tricks.signals(noticed=True))
+    assert right.ok
+    assert not any(loop.only for loop in right.loops)
+    assert proof_of(tricks.signals(noticed=False)).why.has("proof.generations")
 
 
 def test_tiles_of_different_steps_are_not_tiles_of_as_many() -> None:

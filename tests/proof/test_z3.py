@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import prim
 
-from pipeliner.proof.eventually import Repeats
+from pipeliner.proof.reading.eventually import Repeats
 
 z3 = pytest.importorskip("z3", reason="z3-solver is missing: pip install '.[z3]'")
 

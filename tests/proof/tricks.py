@@ -30,8 +30,8 @@ def pairs(shared: bool) -> Any:
     return main
 
 
-def signals(held: bool) -> Any:
-    """Warp 1 signals warp 0 at each step; ``held``: it waits until that has noticed."""
+def signals(noticed: bool) -> Any:
+    """Warp 1 signals warp 0 at each step; ``noticed``: it waits until warp 0 has noticed."""
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((WARP,), "int32")):
@@ -39,13 +39,13 @@ def signals(held: bool) -> Any:
             if tx < WARP:
                 for _ in T.serial(4):
                     T.ptx.bar.sync(T.uint32(1), T.uint32(2 * WARP))
-                    if held:
+                    if noticed:
                         T.ptx.bar.arrive(T.uint32(2), T.uint32(2 * WARP))
                 A[tx] = 0
             else:
                 for _ in T.serial(4):
                     T.ptx.bar.arrive(T.uint32(1), T.uint32(2 * WARP))
-                    if held:
+                    if noticed:
                         T.ptx.bar.sync(T.uint32(2), T.uint32(2 * WARP))
 
     return main

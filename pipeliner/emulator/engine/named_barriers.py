@@ -3,8 +3,7 @@
 Hardware counts arrivals at a barrier until there are enough, whoever makes them. Here they are
 counted in one order of many:
 
-    warp 0   bar.sync 1, 64                  warp 2   bar.sync 1, 64
-    warp 1   bar.sync 1, 64                  warp 3   bar.sync 1, 64
+    warps 0, 1: barrier 1, for 64 threads        warps 2, 3: barrier 1, for 64 threads
 
 In this order warps 0 and 1 meet; in another, 0 and 2 do. So who arrives has to know that the
 generation before has completed: it waited there, or knows of one who did (Weft's condition).

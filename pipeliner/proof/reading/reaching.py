@@ -14,8 +14,8 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
-from ..emulator.translate.operation import is_pure, op_name
-from ..passes.ir.kernels import bodies
+from ...emulator.translate.operation import is_pure, op_name
+from ...passes.ir.kernels import bodies
 from .deciding import Deciding, everything, is_common, registers_written
 
 GRID: Final = "blockIdx"

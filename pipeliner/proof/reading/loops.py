@@ -17,13 +17,13 @@ from typing import Any, Final, TypeAlias
 import tvm_ffi
 from tvm import tirx
 
-from ..emulator.translate.control_flow import may_wait
-from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import const_int, uses, variables
+from ...emulator.translate.control_flow import may_wait
+from ...passes.ir.kernels import bodies
+from ...passes.ir.nodes import const_int, uses, variables
 from .deciding import Deciding
-from .entering import Threads
+from .entering import ThreadMask
 from .eventually import Repeats, Unbounded
-from .extents import Extents
+from .extents import LoopExtents
 
 _Key: TypeAlias = tuple[tuple[str, ...], str, int, int]
 """The loops around some and their variable, by name, the number of their extent, and which of those
@@ -75,7 +75,7 @@ class _Loop:
     stmt: Any
     number: int
     outside: tuple[Any, ...]  # the loops around it, from the outermost
-    threads: Threads  # that may come to it
+    threads: ThreadMask  # that may come to it
 
     @property
     def around(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class _Loop:
 
 
 def families(
-    func: Any, deciding: Deciding, extents: Extents, entering: Mapping[int, Threads]
+    func: Any, deciding: Deciding, extents: LoopExtents, entering: Mapping[int, ThreadMask]
 ) -> tuple[Family, ...]:
     """Return the families of candidates, those whose iterations do not come to repeat left out.
 
@@ -148,7 +148,7 @@ def _related(grouped: Mapping[_Key, list[_Loop]], keys: list[_Key]) -> list[list
     return found
 
 
-def _family(loops: list[_Loop], repeats: Repeats, extents: Extents) -> Family:
+def _family(loops: list[_Loop], repeats: Repeats, extents: LoopExtents) -> Family:
     counts = {loop.number: const_int(loop.stmt.extent) for loop in loops}
     known = [count for count in counts.values() if count is not None]
     shortest = min(loops, key=lambda loop: counts[loop.number] or 0)
@@ -226,7 +226,7 @@ def _ranges(func: Any, free: Collection[Any]) -> dict[Any, tuple[int, int]]:
     return found
 
 
-def _candidates(func: Any, entering: Mapping[int, Threads]) -> list[_Loop]:
+def _candidates(func: Any, entering: Mapping[int, ThreadMask]) -> list[_Loop]:
     """The loops in which threads wait, with the loops around each; not those in ``while`` loops."""
     found: list[_Loop] = []
     number = -1

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
-from ..diagnostics import Reason, Why
-from ..emulator.translate.operation import ADDRESSES, decode, op_name
-from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import collect
+from ...diagnostics import Reason, Why
+from ...emulator.translate.operation import ADDRESSES, decode, op_name
+from ...passes.ir.kernels import bodies
+from ...passes.ir.nodes import collect
 from .deciding import Deciding
 from .reaching import GRID, Reaching
 

@@ -17,18 +17,18 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import Range
 
-from ..emulator.base.dtypes import split_lanes
-from ..emulator.launch.evaluate import evaluate
-from ..emulator.launch.host import Launch
-from ..errors import EmulatorError
-from ..passes.ir.nodes import const_int, simplify, substitute, variables
+from ...emulator.base.dtypes import split_lanes
+from ...emulator.launch.evaluate import evaluate
+from ...emulator.launch.host import Launch
+from ...errors import EmulatorError
+from ...passes.ir.nodes import const_int, simplify, substitute, variables
 from .reaching import CLUSTER, GRID, Reaching, tags_of
 
 _MOST_CTAS: Final = 1 << 14
 """CTAs of a launch for which trip counts are computed one by one."""
 
 
-class Extents:
+class LoopExtents:
     """The extents of the loops of one device function, each different one once."""
 
     def __init__(self, reaching: Reaching, values: Mapping[Any, Any]) -> None:

@@ -26,8 +26,8 @@ from typing import Any, Final
 from tvm import ir
 from tvm.ir import TensorLoad, prim
 
-from ..emulator.translate.operation import ADDRESSES, op_name
-from ..passes.ir.nodes import variables
+from ...emulator.translate.operation import ADDRESSES, op_name
+from ...passes.ir.nodes import variables
 
 _COMPARISONS: Final = (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE)
 _SHOWS_ARGUMENT: Final = ("tirx.reinterpret", "prim.likely", "tirx.tvm_thread_invariant")

@@ -17,11 +17,11 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi.structural import WalkResult
 
-from ..diagnostics import Reason
-from ..emulator.translate.operation import ADDRESSES, decode, is_pure, op_name
-from ..passes.ir.calls import ACCESS_PTR, ADDRESS_OF
-from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import is_global, is_shared
+from ...diagnostics import Reason
+from ...emulator.translate.operation import ADDRESSES, decode, is_pure, op_name
+from ...passes.ir.calls import ACCESS_PTR, ADDRESS_OF
+from ...passes.ir.kernels import bodies
+from ...passes.ir.nodes import is_global, is_shared
 
 _PTX: Final = "tirx.ptx."
 

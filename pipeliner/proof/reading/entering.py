@@ -12,18 +12,18 @@ import numpy.typing as npt
 from tvm import tirx
 from tvm.ir import prim
 
-from ..emulator.launch.evaluate import evaluate
-from ..emulator.launch.host import Launch
-from ..errors import EmulatorError
-from ..passes.ir.kernels import bodies
-from ..passes.ir.nodes import variables
-from .extents import Extents
+from ...emulator.launch.evaluate import evaluate
+from ...emulator.launch.host import Launch
+from ...errors import EmulatorError
+from ...passes.ir.kernels import bodies
+from ...passes.ir.nodes import variables
+from .extents import LoopExtents
 from .reaching import THREADS, tags_of
 
-Threads = npt.NDArray[np.bool_]
+ThreadMask = npt.NDArray[np.bool_]
 
 
-def entering(func: Any, launch: Launch, extents: Extents) -> Mapping[int, Threads]:
+def entering(func: Any, launch: Launch, extents: LoopExtents) -> Mapping[int, ThreadMask]:
     """Return for each loop which threads of a CTA may come to it, by their numbers."""
     tags = {var: tag for var, tag in tags_of(func).items() if tag.startswith(THREADS)}
     dims = [range(launch.extent(f"{THREADS}.{letter}")) for letter in "zyx"]
@@ -31,7 +31,7 @@ def entering(func: Any, launch: Launch, extents: Extents) -> Mapping[int, Thread
     values = [{var: place[tag[-1]] for var, tag in tags.items()} for place in threads]
 
     @cache
-    def may(condition: Any) -> Threads:
+    def may(condition: Any) -> ThreadMask:
         whole = extents.whole(condition)
         if not variables(whole) <= set(tags):
             return np.ones(len(values), np.bool_)
