@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from .proof_sample import FORMS
-from .sanitizer_sample import blind_spot, forms, objections, sample, verdict_of
+from pipeliner.mutation import mutants
+
+from ..gpu.planted import planted_with
+from .proof_sample import FORMS, Drawn
+from .sanitizer_sample import TARGET, blind_spot, forms, objections, sample, verdict_of
 
 SAID = """========= COMPUTE-SANITIZER
 KERNEL 0_mutant
@@ -33,12 +36,18 @@ def test_only_forms_that_racecheck_can_judge_are_drawn() -> None:
 
 def test_what_racecheck_looks_past_has_a_reason_or_none() -> None:
     assert "one thread" in blind_spot([{"threads": [5, 5]}, {"threads": [7]}])
-    assert "one warp" in blind_spot([{"threads": [5, 5]}, {"threads": [32, 63]}])
     assert blind_spot([{"threads": [31, 32]}, {"threads": [5, 5]}]) == ""
+
+
+def test_a_defect_is_planted_in_what_is_compiled() -> None:
+    kernel = Drawn(4, 2, 2, 1, 0).built(TARGET)
+    barrier = next(one for one in mutants(kernel.lowered) if one.kind == "barrier")
+    whole, broken = kernel.cuda, planted_with(kernel, barrier).cuda
+    assert broken.count("__syncthreads") == whole.count("__syncthreads") - 1
 
 
 def test_a_verdict_needs_a_run_and_both_sides() -> None:
     wrong, right = {"objects": True}, {"objects": False}
-    assert [verdict_of(wrong, True), verdict_of(right, False)] == ["objected to", "accepted"]
+    assert [verdict_of(wrong, True), verdict_of(right, False)] == ["both object", "both accept"]
     assert {verdict_of(wrong, False), verdict_of(right, True)} == {"DISAGREE"}
     assert verdict_of(wrong, None) == "not run"
