@@ -118,8 +118,7 @@ def why_cooperative(
     if steps < PING_PONG_STEPS:
         return Reason("ping_pong.steps", steps=steps, least=PING_PONG_STEPS)
     most = max(
-        group_accumulators(plan) + words_beside(plan.op, info) // WARPGROUP
-        for plan in matmuls
+        group_accumulators(plan) + words_beside(plan.op, info) // WARPGROUP for plan in matmuls
     )
     if most < PING_PONG_ACCUMULATORS:
         return Reason("ping_pong.accumulators", registers=most, least=PING_PONG_ACCUMULATORS)
