@@ -68,20 +68,17 @@ def subject(func: Any, launch: Launch, first: Block = (0, 0, 0)) -> Launched:
     places = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
     extents = LoopExtents(Reaching(func, found), found.values)
     who = entering(func, launch, extents)
-    open_loops = tuple(
-        replace(
-            family,
-            fewest=least_count(func, launch, family.whole, family.outside),
-            is_of_launch=variables(family.whole).isdisjoint(tags_of(func)),
-        )
-        for family in families(func, found, extents, who)
-        if is_even_in_cluster(func, launch, family.whole)
-    )
+    open_loops = []
+    for family in families(func, found, extents, who):
+        fewest = least_count(func, launch, family.whole, family.outside)
+        if is_even_in_cluster(func, launch, family.whole) and (fewest >= 0 or not family.more):
+            alike = variables(family.whole).isdisjoint(tags_of(func))
+            open_loops.append(replace(family, fewest=max(0, fewest), is_of_launch=alike))
     return Launched(
         compile_kernel(func),
         launch,
         found,
-        open_loops,
+        tuple(open_loops),
         tuple((at, (first[0] + at[0], first[1] + at[1], first[2] + at[2])) for at in places),
         dims[0] * dims[1] * dims[2],
         dims,

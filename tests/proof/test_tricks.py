@@ -94,6 +94,13 @@ def test_ctas_of_a_cluster_that_make_different_steps_make_only_those() -> None:
     assert kind(proof_of(tricks.cluster(even=False))) == "deadlock"
 
 
+def test_a_role_that_has_peeled_a_step_needs_one() -> None:
+    right = proof_of(tricks.peeled(3))
+    assert right.ok
+    assert [(loop.name, loop.least, loop.only) for loop in right.loops] == [("k (+ 1)", 0, "")]
+    assert kind(proof_of(tricks.peeled(4))) == "deadlock"
+
+
 def test_a_cta_that_is_neither_the_first_nor_the_last() -> None:
     assert proof_of(tricks.by_middle(wrong=False)).ok
     assert kind(proof_of(tricks.by_middle(wrong=True))) == "race"

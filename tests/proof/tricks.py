@@ -237,6 +237,34 @@ def cluster(even: bool) -> Any:
     return main
 
 
+def peeled(ctas: int) -> Any:
+    """The reader has peeled the first of 3 - bx steps: the fourth CTA has none to peel."""
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((4, WARP), "int32")):
+        for bx in T.thread_binding(ctas, thread="blockIdx.x"):
+            for tx in T.thread_binding(2 * WARP, thread="threadIdx.x"):
+                full = T.alloc_buffer((1,), "uint64", scope="shared")
+                empty = T.alloc_buffer((1,), "uint64", scope="shared")
+                if tx == 0:
+                    T.ptx.mbarrier.init.shared.b64(T.address_of(full[0]), T.uint32(WARP))
+                    T.ptx.mbarrier.init.shared.b64(T.address_of(empty[0]), T.uint32(WARP))
+                T.tvm_storage_sync("shared")
+                if tx < WARP:
+                    T.cuda.mbarrier_wait(T.address_of(full[0]), 0)
+                    T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[0]))
+                    for k in T.serial(2 - bx):
+                        T.cuda.mbarrier_wait(T.address_of(full[0]), (k + 1) % 2)
+                        T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[0]))
+                    A[bx, tx] = 0
+                else:
+                    for k in T.serial(3 - bx):
+                        T.cuda.mbarrier_wait(T.address_of(empty[0]), (k + 1) % 2)
+                        T.ptx.mbarrier.arrive.shared.b64(T.address_of(full[0]))
+
+    return main
+
+
 def by_middle(wrong: bool) -> Any:
     """The threads of all CTAs meet but those of the second."""
     left_out = 1 if wrong else -1

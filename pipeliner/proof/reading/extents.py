@@ -47,6 +47,10 @@ class LoopExtents:
         self._known.append(canonical)
         return len(self._known) - 1
 
+    def difference(self, one: int, other: int) -> int | None:
+        """Return how many iterations more loops of one extent make than those of another."""
+        return const_int(self._known[one] - self._known[other])
+
     def whole(self, extent: Any) -> Any:
         """Return an extent with named values put in, those that may differ between threads not."""
         while named := {v: self._values[v] for v in variables(extent) if v in self._values}:
@@ -90,7 +94,10 @@ def is_even_in_cluster(func: Any, launch: Launch, extent: Any) -> bool:
 
 
 def least_count(func: Any, launch: Launch, extent: Any, around: Sequence[Any]) -> int:
-    """Return a bound of how few iterations some CTA makes, in loops ``around`` as they are."""
+    """Return a bound of how few iterations some CTA makes, in loops ``around`` as they are.
+
+    Less than none is said too: another loop, of one more, makes no more then.
+    """
     known = substitute(extent, dict(arguments(func, launch)))
     prover = sym.Analyzer()
     for var, tag in tags_of(func).items():
@@ -99,7 +106,7 @@ def least_count(func: Any, launch: Launch, extent: Any, around: Sequence[Any]) -
         low, count = const_int(loop.min), const_int(loop.extent)
         if low is not None and count is not None:
             prover.bind(loop.loop_var, Range(low, low + max(1, count)))
-    return max(0, int(prover.const_int_bound(prover.simplify(known)).min_value))
+    return int(prover.const_int_bound(prover.simplify(known)).min_value)
 
 
 def arguments(func: Any, launch: Launch) -> Iterator[tuple[Any, Any]]:

@@ -103,7 +103,9 @@ def families(
     while left:
         repeats = _repeats(func, deciding, {key: grouped[key] for key in left})
         if isinstance(repeats, Repeats):
-            return tuple(_family(loops, repeats, extents) for loops in _related(grouped, left))
+            return tuple(
+                _family(loops, repeats, extents) for loops in _related(grouped, left, extents)
+            )
         left.remove(repeats)
     return ()
 
@@ -131,43 +133,40 @@ def loops_inside(func: Any) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _related(grouped: Mapping[_Key, list[_Loop]], keys: list[_Key]) -> list[list[_Loop]]:
-    """The loops of each family: of one variable, with extents alike or a few iterations apart."""
-    found: list[list[_Loop]] = []
+def _related(
+    grouped: Mapping[_Key, list[_Loop]], keys: list[_Key], extents: LoopExtents
+) -> list[list[tuple[_Loop, int]]]:
+    """The loops of each family: of one variable, with extents alike or a few iterations apart.
+
+    With each loop, how many iterations more than the first one of its family it makes.
+    """
+    found: list[tuple[_Key, list[tuple[_Loop, int]]]] = []
     for key in keys:
-        extent = const_int(grouped[key][0].stmt.extent)
-        for loops in found:
-            other = const_int(loops[0].stmt.extent)
-            alike = (key[0], key[1]) == (loops[0].around, str(loops[0].stmt.loop_var.name))
-            alike = alike and _are_apart(loops, grouped[key])
-            if alike and extent is not None and other is not None and abs(extent - other) <= _APART:
-                loops.extend(grouped[key])
+        for first, loops in found:
+            more = extents.difference(key[2], first[2])
+            alike = key[:2] == first[:2] and more is not None and abs(more) <= _APART
+            if alike and more is not None and _are_apart(grouped[key], [one for one, _ in loops]):
+                loops.extend((loop, more) for loop in grouped[key])
                 break
         else:
-            found.append(list(grouped[key]))
-    return found
+            found.append((key, [(loop, 0) for loop in grouped[key]]))
+    return [loops for _, loops in found]
 
 
-def _family(loops: list[_Loop], repeats: Repeats, extents: LoopExtents) -> Family:
-    counts = {loop.number: const_int(loop.stmt.extent) for loop in loops}
-    known = [count for count in counts.values() if count is not None]
-    shortest = min(loops, key=lambda loop: counts[loop.number] or 0)
-    around, name, text = (
-        loops[0].around,
-        str(loops[0].stmt.loop_var.name),
-        str(shortest.stmt.extent),
-    )
+def _family(members: list[tuple[_Loop, int]], repeats: Repeats, extents: LoopExtents) -> Family:
+    loops = [loop for loop, _ in members]
+    shortest, fewest = min(members, key=lambda member: member[1])
     own = [loop.stmt.loop_var for loop in loops]
     whole, outside = extents.whole(shortest.stmt.extent), shortest.outside
     return Family(
-        name,
+        str(loops[0].stmt.loop_var.name),
         frozenset(loop.number for loop in loops),
-        around,
-        min(known) if known else None,
-        text,
+        loops[0].around,
+        const_int(shortest.stmt.extent),
+        str(shortest.stmt.extent),
         max(repeats.after[var] for var in own),
         _lcm(repeats.every[var] for var in own),
-        more={n: e - min(known) for n, e in counts.items() if e is not None and e > min(known)},
+        more={loop.number: more - fewest for loop, more in members if more > fewest},
         whole=whole,
         outside=outside,
         varies=uses(whole, [loop.loop_var for loop in outside]),
