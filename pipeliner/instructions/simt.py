@@ -20,6 +20,9 @@ from .dtypes import element_bytes
 from .registers import FEW_ACCUMULATORS, FEW_OVERHEAD, OVERHEAD_REGISTERS
 from .warps import Mapping, asked_warps, powers, warp_layouts, with_asked
 
+FP8_CAPABILITY: Final = 89
+"""From which on TVM keeps fp8 as it is; before, it widens tiles of it to float32, 16 at once."""
+
 SIMT: Final = MatmulInstruction("simt", operands="vectors", thread_tile=True)
 
 
@@ -37,6 +40,9 @@ def map_simt(
     ``why``: what the plan is to say of the instruction. ``beside``: words of other accumulators of
     the CTA.
     """
+    for dtype in (info.a_dtype, info.b_dtype):
+        if dtype.startswith("float8") and machine.capability < FP8_CAPABILITY:
+            return Reason("mapping.no_fp8", machine=machine.name, arch=machine.arch, dtype=dtype)
     best: tuple[tuple[float, ...], tuple[int, int], tuple[int, int], tuple[int, int], int] | None
     best = None
     for layout in warp_layouts(info, warps, threads):

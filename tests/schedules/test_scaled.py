@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tvm
 
-from pipeliner.errors import WorkloadError
-from pipeliner.machine import H100, H200
+from pipeliner.api import pipeline
+from pipeliner.errors import PlanError, WorkloadError
+from pipeliner.machine import H100, H200, V100
 from pipeliner.passes.recognise.facts import recognise
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import Candidate, workload_key, workload_of
@@ -129,3 +130,10 @@ def test_what_makes_no_sense() -> None:
         scheduled(UP, GemmTile(64, 64, 64))
     with refused("tile.kind", WorkloadError):
         kernel_info(UP, GemmTile(64, 64, 64))
+
+
+def test_a_gpu_without_fp8_is_named() -> None:
+    """TVM would widen 16 elements at once, to a type that CUDA does not have."""
+    schedule = schedule_scaled(ScaledGemm(128, 256, 512), RowTile(64, 128))
+    with refused("mapping.no_fp8", PlanError, machine=V100.name, dtype="float8_e4m3fn"):
+        pipeline(schedule, "v100", instruction="simt")

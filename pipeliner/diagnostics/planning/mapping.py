@@ -27,6 +27,7 @@ SENTENCES: Final = {
     "mapping.exact": "float32 stays exact: tf32 keeps 10 bits of mantissa and must be asked for",
     "mapping.dtypes": "operands of {a_dtype} and {b_dtype} have no instruction",
     "mapping.no_mma": "{machine} ({arch}) has no mma.sync for {dtype} that is used here",
+    "mapping.no_fp8": "{machine} ({arch}) has no {dtype}, which is of sm_89 on",
     "mapping.accumulator": "mma.sync of {dtype} does not accumulate in {accumulator}",
     "mapping.multiple": "tile {tile:by} is not a multiple of m{m}n{n}k{k}",
     "mapping.mma": (
