@@ -247,7 +247,9 @@ def _joined_rows(
         at[name] = tile * size + var
         inside[var] = size
     m, n = inside
-    declared = View(tuple(i32(extent or TYPICAL_M) for extent in what.out[1]), what.place(at))
+    declared = View(
+        tuple(i32(extent or TYPICAL_M) for extent in what.out[1]), tuple(what.place(at))
+    )
     apart = declared.apart(inside, ranges)
     for view in (apart, *joined(declared, inside, ranges)):
         *outer, last = (affine(index, [m, n]) for index in view.indices)

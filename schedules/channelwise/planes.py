@@ -27,6 +27,7 @@ from ...values.notes import NOTE, note_text
 from ..tiles import DepthwiseTile
 from ..workloads.base.blocks import all_of, cast
 from .cut import DepthwiseSpec, has_planes
+from .reads import GradientReads
 from .regions import named
 from .sums import Channelwise, channelwise
 
@@ -159,6 +160,6 @@ def _function(what: Channelwise, tile: DepthwiseTile) -> Any:
 def _middle(what: Channelwise, pixels: int) -> int | None:
     """Where in a row of a region's inputs an aligned access begins; None: there is none."""
     axis = what.reads[1]
-    start = -axis.before if what.is_gradient else axis.low
+    start = -axis.before if isinstance(axis, GradientReads) else axis.low
     aligned = axis.stride == 1 and axis.size % pixels == 0
     return start if aligned and 0 <= start <= axis.reach(pixels) - pixels else None
