@@ -22,7 +22,10 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...instructions.table import multiplied_by
+from ...machine import VECTOR_BYTES
+from ...machine.values import capability_of
 from ...mechanisms.stores import is_staged
+from ...mechanisms.vectors import BF16_CAPABILITY
 from ...plan import CopyPlan, StorePlan
 from ..copy.copies import copy_width
 from ..copy.layouts import ColumnBlocks
@@ -34,9 +37,10 @@ from ..fragments.lane_sums import added_up
 from ..fragments.masks import changes_something
 from ..fragments.nests import rewrite
 from ..ir.moved import MovedTo, Mover
-from ..ir.nodes import Buffer, Stmt, block, seq, walk
+from ..ir.nodes import Buffer, Stmt, block, dtype_bytes, seq, walk
 from ..ir.patterns import Nest, as_copy
 from ..recognise.tile_stores import added, adds, box_of
+from ..threads.lanes import store_lane, widest
 from ..threads.reductions import split_reduction, why_alone
 from ..threads.spread import spread
 from .scope import Scope
@@ -83,7 +87,7 @@ def _shared_out(
             made = made if cut is None else tirx.IfThenElse(cut, made, None)
         return block("columns", seq(*sums, made), registers) if sums else made
     copy = as_copy(nest)
-    width = None if copy is None else copy_width(copy, plan)
+    width = _at_once(nest, scope) if copy is None else copy_width(copy, plan)
     made = _split_over_threads(nest, scope)
     if made is None:
         _note_alone(nest, scope)
@@ -121,6 +125,19 @@ def _with_columns(
         parts.append(whole)
         registers.append(whole.registers)
     return stmts, parts, registers
+
+
+def _at_once(nest: Nest, scope: Scope) -> int | None:
+    """Return how many elements a thread may take at once, None if that is for ``spread`` to say.
+
+    TVM computes bfloat16 in float32 for GPUs that have none of it, and does not print constants of
+    vectors that exceed the widest access.
+    """
+    kinds = {str(nest.store.buffer.dtype), *(str(load.source.dtype) for load in nest.loads())}
+    if "bfloat16" not in kinds or capability_of(scope.plan.target) >= BF16_CAPABILITY:
+        return None
+    lane = store_lane(nest)
+    return min(widest(nest, lane), VECTOR_BYTES // dtype_bytes("float32"))
 
 
 def _split_over_threads(nest: Nest, scope: Scope) -> Stmt | None:

@@ -60,7 +60,13 @@ def is_contiguous(buf: Any, indices: Sequence[Expr], lane: Var, width: int) -> b
 
 
 def _is_straight(load: Any, lane: Var, width: int) -> bool:
-    return not uses(load, [lane]) or is_contiguous(load.source, load.indices, lane, width)
+    """Whether ``load`` is one vector, or one element for all lanes.
+
+    TVM prints no vector of one byte that is not a constant for all lanes.
+    """
+    if not uses(load, [lane]):
+        return dtype_bytes(load.source.dtype) > 1
+    return is_contiguous(load.source, load.indices, lane, width)
 
 
 def _branches(value: Expr, lane: Var, width: int) -> bool:

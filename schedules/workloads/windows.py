@@ -279,7 +279,8 @@ def within_images(
         form = replace(operand, contiguous=True, unit=image, **boxes)
         runs.append((PIXELS, math.prod(places), places[-1], form))
         if boxes:
-            runs.append((PIXELS, math.prod(places), 1, replace(form, unit=1)))
+            unit = operand.unit if operand.contiguous else 1
+            runs.append((PIXELS, math.prod(places), 1, replace(form, unit=unit)))
     return replace(operand, within=tuple(runs))
 
 
