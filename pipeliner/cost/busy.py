@@ -183,7 +183,7 @@ def _chain_cycles(work: Work) -> float:
     # Additions and maxima take an issue slot each, of which ``issue`` counts half.
     pipes = (usage.tensor, usage.sfu, usage.fma + usage.issue)
     if work.loads.synchronised:
-        return sum(pipes)
+        return sum(pipes) + CHAIN_CYCLES
     beside = CHAIN_CYCLES + (CHAIN_TILE_CYCLES if work.grid.tiles > 1 else 0)
     return float(sum(cycles**CHAIN_NORM for cycles in pipes) ** (1 / CHAIN_NORM) + beside)
 

@@ -74,7 +74,8 @@ def candidate(
 def name_of(one: Candidate, spec: Spec, machine: Machine) -> str:
     """What a log calls ``one``; WorkloadError: more is to be said of it than a name does."""
     tile, asked = one.tile, one.request
-    assert isinstance(tile, GemmTile)
+    if not isinstance(tile, GemmTile):
+        raise WorkloadError("log.candidate", value=one.to_json())
     phases = tile.phases if isinstance(tile, ConvTile) and tile.fold else 0
     name = f"{asked.instruction}/{asked.mechanism} {tile.m}x{tile.n}x{tile.k} d{asked.depth}"
     name += f" s{tile.splits}" * (tile.splits > 1) + f" c{tile.persistent}" * bool(tile.persistent)
