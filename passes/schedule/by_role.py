@@ -42,8 +42,9 @@ def computes_between(graph: nx.MultiDiGraph) -> bool:
 
 def computes(graph: nx.MultiDiGraph) -> bool:
     """Whether the loop of ``graph`` multiplies, and does arithmetic beside that."""
-    kinds = {data["kind"] for _, data in graph.nodes(data=True)}
-    return {"mma", "compute"} <= kinds
+    nodes = [node for _, node in graph.nodes(data=True)]
+    multiplies = any(node["kind"] == "mma" for node in nodes)
+    return multiplies and any(node["kind"] == "compute" for node in nodes)
 
 
 def in_program_order(

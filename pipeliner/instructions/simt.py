@@ -13,6 +13,7 @@ from typing import Final
 
 from ..diagnostics import Reason, all_of
 from ..machine import WARP, Machine
+from ..machine.constant import constant, documented
 from ..plan import MatmulPlan
 from ..plan.kinds import MatmulInstruction
 from ..values.facts import MatmulInfo
@@ -20,8 +21,15 @@ from .dtypes import element_bytes
 from .registers import FEW_ACCUMULATORS, FEW_OVERHEAD, OVERHEAD_REGISTERS
 from .warps import Mapping, asked_warps, powers, warp_layouts, with_asked
 
-FP8_CAPABILITY: Final = 89
-"""From which on TVM keeps fp8 as it is; before, it widens tiles of it to float32, 16 at once."""
+FP8_CAPABILITY: Final = constant(
+    "FP8_CAPABILITY",
+    89,
+    "1",
+    "compute capability before which TVM stores fp8 as float32, in vectors that CUDA lacks",
+    formula="no simt of fp8 where capability < FP8_CAPABILITY",
+    source=documented("TVM 0.27, codegen of fp8"),
+    date="2026-11-27",
+)
 
 SIMT: Final = MatmulInstruction("simt", operands="vectors", thread_tile=True)
 

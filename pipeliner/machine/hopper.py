@@ -76,6 +76,9 @@ H100: Final = described(
 H200: Final = sister(  # the chip of the H100 with other memory
     H100,
     "H200 SXM5",
-    "2026-11-21",
-    dram_bytes_per_second=(4800e9, documented("[H200]")),
+    "2026-11-27",
+    l2_bytes=(60 * 1024 * 1024, measured("what the driver says of an H200")),
+    dram_bytes_per_second=(4411e9, measured("`pipeliner calibrate`: of 4800 [H200]")),
+    l2_latency=(287, measured("`pipeliner calibrate`")),
+    global_latency=(693, measured("`pipeliner calibrate`")),
 )

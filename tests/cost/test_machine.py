@@ -186,4 +186,4 @@ def test_capabilities_are_those_of_the_architecture(machine):
 
 def test_an_h200_is_an_h100_with_faster_memory():
     assert H200.dram_bytes_per_second > 1.4 * H100.dram_bytes_per_second
-    assert (H200.sms, H200.wgmmas, H200.l2_bytes) == (H100.sms, H100.wgmmas, H100.l2_bytes)
+    assert (H200.sms, H200.wgmmas, H200.smem_per_sm) == (H100.sms, H100.wgmmas, H100.smem_per_sm)
