@@ -122,17 +122,19 @@ def _function(what: Channelwise, tile: DepthwiseTile) -> Any:
                             T.reads()
                             T.writes()
                             row = T.sblock_alloc_buffer((run,), kind, scope="local")
-                            for j in T.unroll(before):
-                                with T.sblock("before"):
-                                    row[j] = pixel(X, b, tx, h, j, False)
+                            if before > 0:
+                                for j in T.unroll(before):
+                                    with T.sblock("before"):
+                                        row[j] = pixel(X, b, tx, h, j, False)
                             for j in T.vectorized(middle):
                                 with T.sblock("middle"):
                                     row[before + j] = pixel(X, b, tx, h, before + j, whole)
-                            for j in T.unroll(after):
-                                with T.sblock("after"):
-                                    row[before + middle + j] = pixel(
-                                        X, b, tx, h, before + middle + j, False
-                                    )
+                            if after > 0:
+                                for j in T.unroll(after):
+                                    with T.sblock("after"):
+                                        row[before + middle + j] = pixel(
+                                            X, b, tx, h, before + middle + j, False
+                                        )
                             for p in T.unroll(rows):
                                 if all_of(vertical.reads(h, p)):
                                     for t in T.unroll(wide):
