@@ -41,7 +41,7 @@ def suite_table(report: Report) -> Table:
 
 
 def problem_tables(report: Report) -> list[Table]:
-    """A table for each problem: a line for each contender."""
+    """A table for each problem: a line for each contender; ``failure_lines`` has what failed."""
     tables = []
     for problem in report.problems:
         library = report.library(problem)
@@ -134,7 +134,7 @@ def _suite_row(report: Report, problem: str, peers: Sequence[str]) -> tuple[str,
 
 def _contender_row(result: Result, library: Result | None) -> tuple[str, ...]:
     if result.failure:
-        return (result.contender, str(result.failure), *[NONE] * 5)
+        return (result.contender, *[NONE] * 6)
     return (
         result.contender,
         result.detail,

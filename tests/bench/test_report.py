@@ -69,6 +69,14 @@ def test_the_table_of_a_suite(report: Report) -> None:
     assert all(len(row) == len(table.headers) for row in table.rows)
 
 
+def test_what_failed_has_a_line_below_and_no_cell_as_wide_as_its_reason(report: Report) -> None:
+    *_, alone = tables.problem_tables(report)
+    cells = {row[0]: row[1:] for row in alone.rows}
+    assert cells["cuBLAS"] == ("-",) * 6
+    assert all(len(row) == len(alone.headers) for row in alone.rows)
+    assert "alone: cuBLAS: out of luck" in tables.failure_lines(report)
+
+
 def test_what_is_said_beside_the_table(report: Report) -> None:
     assert tables.summary_lines(report) == [
         "of cuBLAS: geometric mean 0.632, minimum 0.500 (far), of 2; no ratio for alone",

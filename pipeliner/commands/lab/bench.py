@@ -204,9 +204,10 @@ def print_report(report: Report) -> None:
     for table in whole if report.results else ():
         print()
         console.print_table(table.headers, table.rows, numeric=table.numeric)
-    if report.suite:
-        lines = (tables.summary_lines, tables.best_lines, tables.failure_lines)
-        print("\n".join(["", *itertools.chain(*(one(report) for one in lines))]))
+    lines = (tables.summary_lines, tables.best_lines) if report.suite else ()
+    told = [*itertools.chain(*(one(report) for one in lines)), *tables.failure_lines(report)]
+    if told:
+        print("\n".join(["", *told]))
     if report.claims:
         print()
         table = tables.claim_table(report)
