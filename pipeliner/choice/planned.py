@@ -15,7 +15,7 @@ from itertools import zip_longest
 from ..cost.descriptor import Work
 from ..cost.interval import residual_of
 from ..cost.ops import op_plans
-from ..cost.predict import START_US, Prediction
+from ..cost.predict import Prediction
 from ..diagnostics import Reason, Why
 from ..errors import PlanError
 from ..machine import Machine
@@ -208,7 +208,7 @@ def summary(prediction: Prediction, machine: Machine) -> Reason:
     return Reason(
         "choice.predicted",
         us=prediction.us,
-        start_us=START_US,
+        start_us=machine.start_us,
         roofline=prediction.roofline,
         machine=machine.name,
         limiter=prediction.limiter,

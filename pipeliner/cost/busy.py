@@ -44,7 +44,7 @@ OVERLAP_NORM: Final = constant(
     "exponent of the norm of what goes on side by side: the pipes of an SM and the loads that its "
     "CTAs wait for, the SMs and memory; infinite if each waited just when the other works",
     formula="step = (busy ^ OVERLAP_NORM + (alone / CTAs) ^ OVERLAP_NORM) ^ (1 / OVERLAP_NORM); us "
-    "= START_US + (sm_us ^ OVERLAP_NORM + memory_us ^ OVERLAP_NORM) ^ (1 / OVERLAP_NORM)",
+    "= start_us + (sm_us ^ OVERLAP_NORM + memory_us ^ OVERLAP_NORM) ^ (1 / OVERLAP_NORM)",
     source=fitted(
         "logs of an H100 and an H200",
         "3 to 6 choose as well; mean error 9.3 and 8.3 % with 3, 9.0 and 8.4 % with 4",

@@ -57,7 +57,7 @@ _LOGS: Final = "logs of an H100 and an H200, `pipeliner residuals`"
 
 SHORT_RESIDUAL: Final = constant(
     "SHORT_RESIDUAL",
-    0.1,
+    0.09,
     "1",
     "residual of short kernels",
     formula="interval = us * (1 +- SHORT_RESIDUAL)",
@@ -67,7 +67,7 @@ SHORT_RESIDUAL: Final = constant(
 
 ROOF_RESIDUAL: Final = constant(
     "ROOF_RESIDUAL",
-    0.13,
+    0.12,
     "1",
     "residual of kernels that arithmetic or memory bounds",
     formula="interval = us * (1 +- ROOF_RESIDUAL)",
@@ -77,7 +77,7 @@ ROOF_RESIDUAL: Final = constant(
 
 WAITING_RESIDUAL: Final = constant(
     "WAITING_RESIDUAL",
-    0.15,
+    0.14,
     "1",
     "residual of kernels that wait for most of their time",
     formula="interval = us * (1 +- WAITING_RESIDUAL)",

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from ..diagnostics import Reason
 from ..machine import Machine
-from ..machine.constant import chosen, constant, fitted, measured
+from ..machine.constant import chosen, constant, measured
 from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble
 from .descriptor import Depth, Work, least, most
 from .l1 import l1_wait_cycles
@@ -53,23 +53,6 @@ CROSS_STEP_DEPTH: Final = constant(
         "3x3 convolution by 256x128x64 124.7 and 118.4"
     ),
     date="2026-11-22",
-)
-
-
-START_US: Final = constant(
-    "START_US",
-    2.5,
-    "us",
-    "until a kernel's first instruction runs and from its last one until the next event: launch, "
-    "instructions and descriptors that no cache has, and the end of the grid",
-    formula="us = START_US + (sm_us ^ OVERLAP_NORM + memory_us ^ OVERLAP_NORM) ^ (1 / "
-    "OVERLAP_NORM)",
-    source=fitted(
-        "candidates below 40 us of both logs, in steps of 0.5: 2.0 to 2.5 on the H100, 2.5 to 3.0 "
-        "on the H200, 3.5 at the median of 16 fresh workloads there",
-        "8 % mean error below 40 us on either",
-    ),
-    date="2026-11-24",
 )
 
 
@@ -209,7 +192,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         latency,
         latency + work.usage.l2,
         step,
-        START_US + us,
+        machine.start_us + us,
         cycles,
         (rounds if ctas is None else ctas / machine.sms) * trip,
         work,

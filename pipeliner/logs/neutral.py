@@ -43,7 +43,6 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "RESTART_CYCLES": 0,
     "SPARE_DEPTH": 2,
     "SPARE_SLOTS": 0,
-    "START_US": 0.0,
     "STORE_SLOT_CYCLES": 0,
     "TMA_DEPTH": 16,
     "TMA_RATE": 1.0,

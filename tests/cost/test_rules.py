@@ -24,7 +24,6 @@ from pipeliner.cost.descriptor import (
     Traffic,
     Work,
 )
-from pipeliner.cost.predict import START_US
 from pipeliner.cost.usage import Usage
 from pipeliner.diagnostics import Reason
 from pipeliner.machine import H100
@@ -64,7 +63,7 @@ def work(load, compute, trip=LONG, **changes):
 def cycles(one, depth):
     found = predict(one, H100, depth)
     assert found is not None
-    return (found.us - START_US) * H100.clock_ghz * 1e3
+    return (found.us - H100.start_us) * H100.clock_ghz * 1e3
 
 
 def speedup(one, depth=2):
