@@ -62,10 +62,12 @@ def is_contiguous(buf: Any, indices: Sequence[Expr], lane: Var, width: int) -> b
 def _is_straight(load: Any, lane: Var, width: int) -> bool:
     """Whether ``load`` is one vector, or one element for all lanes.
 
-    TVM prints no vector of one byte that is not a constant for all lanes.
+    TVM prints no vector of one element for all lanes, not a constant, that is of one byte or that
+    is wider than one access.
     """
     if not uses(load, [lane]):
-        return dtype_bytes(load.source.dtype) > 1
+        each = dtype_bytes(load.source.dtype)
+        return 1 < each <= VECTOR_BYTES // width
     return is_contiguous(load.source, load.indices, lane, width)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tvm import sym, tirx
 from tvm.ir import Range
@@ -107,7 +107,9 @@ def guard_of(term: Any, thread: Any, lane: Any, step: Any) -> Any:
         return None
     relation, by_thread, by_lane, by_step, bound = term
     value = thread * by_thread + lane * by_lane + step * by_step
-    return {"less": value < bound, "not less": value >= bound, "even": value % 2 == 0}[relation]
+    rest = value % 2
+    even = rest == 0 if isinstance(rest, int) else tirx.EQ(rest, ir.i32(0))
+    return {"less": value < bound, "not less": value >= bound, "even": even}[relation]
 
 
 guards = st.none() | st.tuples(
@@ -119,6 +121,7 @@ guards = st.none() | st.tuples(
 )
 
 
+@example([("plain", 0, 0, 0, 1)], [("plain", 1, 0, 0, 0)], 1, None, ("even", 1, 0, 0, 0))
 @given(indices, indices, st.sampled_from([1, 2]), guards, guards)
 @settings(deadline=None)
 def test_elements_are_apart_as_for_every_thread(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pipeliner
-from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.schedules import Attention, Gemm, GemmTile, schedule_gemm
 from pipeliner.toolchain import nvcc
 
 CASES = {
@@ -28,3 +28,11 @@ def test_scalar_tiles_in_a_workspace_are_cuda(case):
         assert kernel.all_resources
     else:  # a vector of more than 16 bytes has no constructor of so many numbers
         assert "make_ulonglong4((uint)" not in kernel.cuda
+
+
+def test_one_float_for_all_lanes_of_narrower_results_is_cuda():
+    """Results of 16 bits, eight at once, are divided by a sum of 32 of their row."""
+    kernel = pipeliner.build(Attention(1, 2, 100, 77, 64), "t4", prove=False)
+    assert "make_ulonglong4(((float*)" not in kernel.cuda
+    if nvcc.is_found():
+        assert kernel.all_resources
