@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..diagnostics import Why, each_of, joined
 from .decisions import Decisions, LaunchPlan, SmemPlan, SyncPlan
 from .loops import LoopPlan, RingPlan
-from .tiles import CopyPlan, MatmulPlan
+from .tiles import CopyPlan, ElementwisePlan, MatmulPlan
 
 WIDTH: Final = 100
 SHOWN_STEADY: Final = 3
@@ -113,10 +113,18 @@ def _roles(plan: Decisions) -> list[str]:
 
 
 def _elementwise(plan: Decisions) -> list[str]:
-    """What is launched beside the kernel that the rest is about."""
-    kernels = plan.elementwise
+    """What is launched beside the kernel that the rest is about.
+
+    Before it: what writes a tensor that it copies from, or what it adds to.
+    """
     first = any(store.partial_sums for store in plan.stores)
-    where = "kernels before it" if first else "kernels behind it"
+    read = {copy.src for copy in plan.copies}
+    before = [kernel for kernel in plan.elementwise if first or kernel.op in read]
+    behind = [kernel for kernel in plan.elementwise if kernel not in before]
+    return _beside("kernels before it", before) + _beside("kernels behind it", behind)
+
+
+def _beside(where: str, kernels: Sequence[ElementwisePlan]) -> list[str]:
     lines = [where] if kernels else []
     for kernel in kernels:
         lines += _wrapped(

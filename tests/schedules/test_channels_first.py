@@ -24,7 +24,7 @@ def built(conv, tile, target="h100"):
 def error(kernel, conv):
     """The greatest error of an emulated run, which meets no hazard."""
     inputs = conv.inputs()
-    done = kernel.emulate(*inputs, np.zeros(conv.shapes()[-1], conv.storage))
+    done = kernel.emulate(*inputs, np.full(conv.shapes()[-1], np.nan, conv.storage))
     assert not done.hazards
     return np.abs(done.outputs["Y"].astype(np.float64) - conv.reference(*inputs)).max()
 
@@ -42,7 +42,16 @@ def test_reordered_operands_are_copied_in_boxes(by_image):
     assert [copy.src for copy in plan.copies] == ["W_reordered", "X_reordered"]
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
     assert [one.op for one in plan.elementwise] == ["W_reordered", "X_reordered"]
+    assert "kernels before it" in plan.explain()
+    assert "kernels behind it" not in plan.explain()
     assert error(kernel, FIRST) < 0.1
+
+
+def test_what_is_added_up_stands_behind_and_what_is_reordered_before():
+    kernel = built(FIRST, ConvTile(64, 128, 64, splits=2, reordered=True))
+    before, behind = kernel.plan.explain().split("kernels before it")[1].split("kernels behind it")
+    assert "X_reordered: " in before
+    assert "store: " in behind
 
 
 def test_what_reorders_moves_squares_in_registers():
