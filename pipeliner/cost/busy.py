@@ -153,14 +153,12 @@ INSTRUCTION_BYTES: Final = constant(
 )
 
 
-def busy_and_bubble(
-    work: Work, machine: Machine, resident: int, l1_wait: float
-) -> tuple[float, float]:
+def busy_and_bubble(work: Work, machine: Machine, resident: int) -> tuple[float, float]:
     """Cycles of a step that keep the pipes busy, and cycles of its barrier that do not.
 
-    ``resident``: CTAs of an SM at once. ``l1_wait``: cycles that copies wait for lines of L1.
+    ``resident``: CTAs of an SM at once.
     """
-    busy = work.usage.norm(PIPE_NORM) + l1_wait
+    busy = work.usage.norm(PIPE_NORM)
     if work.wgmma.chained:
         busy = max(busy, _chain_cycles(work))
     if not work.loads.synchronised:
@@ -188,12 +186,12 @@ def _chain_cycles(work: Work) -> float:
     return float(sum(cycles**CHAIN_NORM for cycles in pipes) ** (1 / CHAIN_NORM) + beside)
 
 
-def hidden_bubble(work: Work, busy: float, bubble: float, l1_wait: float) -> float:
+def hidden_bubble(work: Work, busy: float, bubble: float) -> float:
     """Cycles of ``bubble`` that pass while a wgmma of the step before is still in flight.
 
-    ``min(bubble, max(0, busy - (norm without tensor + L1 wait + RESTART_CYCLES)))``.
+    ``min(bubble, max(0, busy - (norm without tensor + RESTART_CYCLES)))``.
     """
-    other = work.usage.norm(PIPE_NORM, tensor=False) + l1_wait + RESTART_CYCLES
+    other = work.usage.norm(PIPE_NORM, tensor=False) + RESTART_CYCLES
     return min(bubble, max(0.0, busy - other))
 
 

@@ -1,48 +1,24 @@
-"""Cycles that copies wait for lines of L1, which is what shared memory leaves of one array.
+"""Copies through L1, which is what shared memory leaves of one array: no more than it has lines for.
 
-    wait = LINE_WAIT_CYCLES * lines * max(0, 1 - L1 / L1_ENOUGH_BYTES)      of an iteration
+    held = L1 / LINE_BYTES / lines          iterations in flight, by Little's law for lines
 
 Rows that begin inside a sector are copied through L1 (``copies``), each in two lines that stay
-taken while they are in flight. With little L1 left the load and store units wait for lines.
+taken while they are in flight, however many slots a ring has.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..machine import Machine
-from ..machine.constant import constant, documented, measured
+from ..machine.constant import constant, documented
 from ..mechanisms.copies import of_pixels
 from ..mechanisms.table import moved_by
 from ..mechanisms.tma import lines_of_row
 from ..plan import CopyPlan
 from ..values.facts import CopyInfo
-
-LINE_WAIT_CYCLES: Final = constant(
-    "LINE_WAIT_CYCLES",
-    0.55,
-    "cycles",
-    "wait for a line where no L1 is left",
-    formula="wait = LINE_WAIT_CYCLES * lines * max(0, 1 - L1 / L1_ENOUGH_BYTES)",
-    source=measured(
-        "H100, wgmma, 4000x4104x4040, shared memory's part from ncu: 128x128x64 306, 323 and 349 "
-        "us with 124, 92 and 60 KB of L1 and one CTA an SM, 310 and 345 with 124 and 60 KB and "
-        "two; 256x128x64 269 and 284 with 92 and 60 KB",
-        "three other products show the same (45 kernels)",
-    ),
-    date="2026-11-22",
-)
-
-L1_ENOUGH_BYTES: Final = constant(
-    "L1_ENOUGH_BYTES",
-    128 * 1024,
-    "bytes",
-    "L1 from which on nothing waits for lines",
-    formula="wait = LINE_WAIT_CYCLES * lines * max(0, 1 - L1 / L1_ENOUGH_BYTES)",
-    source=measured("H100, as LINE_WAIT_CYCLES"),
-    date="2026-11-22",
-)
 
 L1_ARRAY_KB: Final = constant(
     "L1_ARRAY_KB",
@@ -77,13 +53,23 @@ def lines(copy: CopyInfo, plan: CopyPlan) -> float:
     return rows * lines_of_row(copy)
 
 
-def l1_wait_cycles(machine: Machine, lines: float, shared: int) -> float:
-    """Cycles that copies of ``lines`` lines wait for L1 in an iteration.
+def held_in_l1(machine: Machine, lines: float, shared: int) -> float:
+    """Iterations of all CTAs of an SM, ``lines`` lines each, whose loads L1 has room for at once.
 
-    ``shared``: bytes of shared memory that all CTAs of an SM take together.
+    ``shared``: bytes of shared memory that all CTAs of an SM take together. Infinite where copies
+    bypass L1.
+
+    Measured on an H200: 4x3648x10280 by 8x128x64 in nine splits, two CTAs an SM, takes 34.1 us with
+    five slots, which leave 60 KB, and 44.8 with six, which leave 28.
     """
+    left = _left(machine, shared)
+    return math.inf if not lines or left is None else left / (LINE_BYTES * lines)
+
+
+def _left(machine: Machine, shared: int) -> int | None:
+    """Bytes that are L1 where CTAs take ``shared`` of the array; None: the GPU is not known."""
     array = L1_ARRAY_KB.get(machine.capability)
-    if not lines or array is None:
-        return 0.0
+    if array is None:
+        return None
     part = next((size for size in SHARED_PARTS_KB if size * 1024 >= shared), array)
-    return LINE_WAIT_CYCLES * lines * max(0.0, 1 - (array - part) * 1024 / L1_ENOUGH_BYTES)
+    return (array - part) * 1024

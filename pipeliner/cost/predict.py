@@ -23,7 +23,7 @@ from ..machine import Machine
 from ..machine.constant import chosen, constant, measured
 from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble
 from .descriptor import Depth, Work, least, most
-from .l1 import l1_wait_cycles
+from .l1 import held_in_l1
 from .memory import loading, memory_us
 from .occupancy import Occupancy, occupancy
 from .power import power_limited_us
@@ -165,13 +165,10 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     resident = min(fit.ctas, rounds)
     trip = ASSUMED_TRIP if work.grid.trip is None else work.grid.trip
 
-    l1_wait = l1_wait_cycles(
-        machine, work.traffic.l1_lines, resident * (smem + machine.smem_reserved)
-    )
-    busy, bubble = busy_and_bubble(work, machine, resident, l1_wait)
+    busy, bubble = busy_and_bubble(work, machine, resident)
     latency: float = machine.global_latency + work.loads.handshake
-    hidden = hidden_bubble(work, busy, bubble, l1_wait) if in_flight else 0.0
-    shares = Shares(resident, rounds, trip, busy, bubble, l1_wait, hidden)
+    hidden = hidden_bubble(work, busy, bubble) if in_flight else 0.0
+    shares = Shares(resident, rounds, trip, busy, bubble, hidden)
     slots = _free_slots(depth, in_flight)
     cycles, step = on_sms(work, machine, slots, shares, latency)
     if work.loads.register_staged and work.traffic.memory_us:
@@ -182,7 +179,9 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     running = machine.sms * resident
     if ctas is not None and ctas < running:
         running = ctas
-    memory = memory_us(work, machine, running, slots, us)
+    shared = resident * (smem + machine.smem_reserved)
+    held = held_in_l1(machine, work.traffic.l1_lines, shared) / resident
+    memory = memory_us(work, machine, running, slots, us, held)
     if memory:
         us = (us**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM)
     return Prediction(

@@ -131,8 +131,6 @@ class Shares(NamedTuple):
     """Cycles of a step that keep the pipes busy."""
     bubble: float
     """Cycles of a barrier and its restart that no pipe works in."""
-    l1_wait: float
-    """Cycles of ``busy`` that copies wait for lines of L1."""
     hidden: float
     """Cycles of ``bubble`` that a wgmma in flight covers."""
 
@@ -194,7 +192,7 @@ def _alone(work: Work, machine: Machine, depth: Depth, shares: Shares, latency: 
     if not work.wgmma.serial:
         return alone
     wgmma = work.wgmma.serial if least(depth) < OVERLAP_DEPTH else work.wgmma.overlapped
-    return max(alone, wgmma + shares.l1_wait + shares.bubble - shares.hidden)
+    return max(alone, wgmma + shares.bubble - shares.hidden)
 
 
 def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: float) -> float:

@@ -104,6 +104,22 @@ ZERO_FILL_LINE_CYCLES: Final = constant(
     date="2026-11-22",
 )
 
+CROWDED_ROWS_PER_CYCLE: Final = constant(
+    "CROWDED_ROWS_PER_CYCLE",
+    12,
+    "rows/cycle",
+    "rows of TMA boxes that L2 serves where several lie in a line, which many CTAs ask for at once",
+    formula="l2 = ... + rows * CTAs that share the tile / CROWDED_ROWS_PER_CYCLE, where rows of the "
+    "tensor are shorter than a line",
+    source=measured(
+        "H200, boxes of 64 rows that 132 CTAs read together, a row of 16 bytes every 16 11.7 a "
+        "cycle, 48 of 48 13.2; by 66 CTAs, or a row a line, nothing",
+        "8x7192x536 with A transposed, by TMA and by cp.async: 225 CTAs of 16x32 13.7 and 7 us, 113 "
+        "of 16x64 10.8 and 7.9",
+    ),
+    date="2026-11-27",
+)
+
 MASK_INSTRUCTIONS: Final = constant(
     "MASK_INSTRUCTIONS",
     5,
@@ -214,14 +230,19 @@ class Usage:
 
 
 def of_copy(
-    copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float, outside: float = 0.0
+    copy: CopyInfo,
+    plan: CopyPlan,
+    machine: Machine,
+    rate: float,
+    outside: float = 0.0,
+    sharing: float = 0.0,
 ) -> Usage:
     """Cycles of a tile copy from global memory.
 
     ``rate``: bytes a cycle that arrive, see ``copy_rate``. ``outside``: fraction of the rows of its
-    boxes past the tensor's end.
+    boxes past the tensor's end. ``sharing``: SMs that copy the same at once.
 
-        TMA           l2 = bytes * lines_of_row / rate + rows * (outside and im2col lines)
+        TMA           l2 = bytes * lines_of_row / rate + rows * (outside, im2col and crowded lines)
         cp.async      lsu = max(bytes / 128, accesses, lines);  issue = 2 * accesses / 4
         by registers  lsu = max(bytes / 128, 2 * accesses);     issue = 3 * accesses / 4
     """
@@ -230,7 +251,8 @@ def of_copy(
         own = moved // plan.multicast
         rows = own / min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
         gathered = IM2COL_LINE_CYCLES if plan.view in PIXEL_VIEWS else 0.0
-        extra = outside * ZERO_FILL_LINE_CYCLES + gathered
+        crowded = sharing / CROWDED_ROWS_PER_CYCLE if _share_lines(copy) else 0.0
+        extra = outside * ZERO_FILL_LINE_CYCLES + gathered + crowded
         return Usage(
             lsu=moved / machine.smem_bytes_per_cycle,
             l2=own * lines_of_row(copy) / rate + rows * extra,
@@ -254,6 +276,12 @@ def of_copy(
         issue=accesses * (each + 1 + masks) / machine.issue_per_cycle,
         global_bytes=moved,
     )
+
+
+def _share_lines(copy: CopyInfo) -> bool:
+    """Whether several rows of the boxes lie in a line: the tensor's own are shorter."""
+    strides = [stride for stride in copy.src_strides[:-1] if stride]
+    return len(strides) == 1 and strides[0] * element_bytes(copy.dtype) < LINE_BYTES
 
 
 def _lines(copy: CopyInfo) -> float:

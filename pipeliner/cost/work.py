@@ -249,7 +249,8 @@ def _usages(
 ) -> Iterator[Usage]:
     """What each statement asks of the pipes in one iteration."""
     for copy, plan in copies_of(loop, copies):
-        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy))
+        sharing = min(_sharing(info, loop, copy), machine.sms)
+        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), sharing)
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)
@@ -260,6 +261,12 @@ def _usages(
             yield of_fragments(matmul, mapping, machine, "a")
         yield of_fragments(matmul, mapping, machine, "b")
         before = matmul.a
+
+
+def _sharing(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:
+    """CTAs that copy the same tile, as a mean; 0 where that is not known."""
+    steps = (cta_count(info) or 0) * (loop.trip or 0) * (loop.outer or 1)
+    return steps * shared_bytes(copy) / copy.src_bytes if copy.src_bytes else 0.0
 
 
 def _outside(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:
