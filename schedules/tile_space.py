@@ -20,9 +20,8 @@ from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
 from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
-from ..space.axes import may_gain_from_clusters
 from ..space.neighbours import AxisValues
-from .closed_form import copy_info, storage_bytes, typical
+from .closed_form import storage_bytes, typical
 from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
 from .loops.back_to_back import back_to_back_tiles
 from .loops.packed import packed_tiles
@@ -210,18 +209,12 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
     """Tiles of a product for warpgroups, whose operands are boxes."""
     what = workload.contraction()
     m, n, k = typical(what)
-    # Where clusters may pay, they may along a row of tiles too.
-    copies = [copy_info(side, what, GemmTile(64, 64, 64), False) for side in (0, 1)]
-    lone = [1] if may_gain_from_clusters(copies) else []
     for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
         tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
         for ctas in warpgroup_tiles.grids(tiles, machine):
             tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas)
-            for group in (
-                raster_group(tile, machine, None if what.batch_axes else tiles),
-                *lone,
-            ):
-                yield what, replace(tile, raster_group=group)
+            group = raster_group(tile, machine, None if what.batch_axes else tiles)
+            yield what, replace(tile, raster_group=group)
 
 
 def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:

@@ -30,8 +30,8 @@ class Quad:
     """A lane quad: four lanes that exchange runs of two columns for runs of eight.
 
     ``lane``: which of the four a thread is. ``loops``: extents of the loops over its runs of eight;
-    the last of them counts four of the fragment's. ``coordinates``: the tile buffer's indices of
-    element ``v`` of such a run.
+    the last of them counts four of the fragment's, which may have up to three more behind them.
+    ``coordinates``: the tile buffer's indices of element ``v`` of such a run.
     """
 
     lane: Expr

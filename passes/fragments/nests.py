@@ -94,7 +94,7 @@ def _mapped(tiles: Combined, analyzer: Any) -> tuple[dict[Var, int], Stmt]:
         position = _position(fragment.quad.loops, analyzer)
         wide = _exchange(tiles, fragment.quad, list(position), analyzer)
         if wide is not None:
-            return position, wide
+            return _with_rest(position, wide, tiles, analyzer)
     position = _position(fragment.loops, analyzer)
     if not tiles.is_stored:
         return position, _consume(tiles, list(position), analyzer)
@@ -103,6 +103,27 @@ def _mapped(tiles: Combined, analyzer: Any) -> tuple[dict[Var, int], Stmt]:
         each = range(position.pop(last))
         return position, seq(*[_update(tiles, [*outer, i32(n)], analyzer) for n in each])
     return position, _update(tiles, list(position), analyzer)
+
+
+def _with_rest(
+    position: dict[Var, int], wide: Stmt, tiles: Combined, analyzer: Any
+) -> tuple[dict[Var, int], Stmt]:
+    """Return ``wide``, on what quads exchange, and the runs behind that, too few for a quad.
+
+    A warpgroup's 144 columns are four exchanges of 32, and 16 that are stored two by two.
+    """
+    *outer, four = position
+    count = position[four]
+    first = count * quads.LANES
+    rest = tiles.fragment.loops[-1] - first
+    if not rest:
+        return position, wide
+    around = {var: position[var] for var in outer}
+    last = Var("e_rest", "int32")
+    analyzer.bind(last, Range(0, rest))
+    narrow = _consume(tiles, [*outer, last + first], analyzer)
+    both = seq(unrolled_over({four: count}, wide), unrolled_over({last: rest}, narrow))
+    return around, both
 
 
 def _is_shifted_by(tiles: Combined, position: Mapping[Var, int], last: Var, analyzer: Any) -> bool:

@@ -204,7 +204,7 @@ def _staged(nest: Nest, plan: StorePlan, fragments: Sequence[Fragment], scope: S
         raise LoweringError("store.tma", store=plan.op, why=box)
     staged = Staged.of(tiles, box, plan, scope.threads)
     scope.stages.append(staged.stage)
-    scope.maps.append(staged.tensor)
+    scope.maps.extend(staged.maps)
     made = staged.stmt(repeats=scope.repeats)
     return block("sums", seq(*sums, made), buffers) if sums else made
 

@@ -1,6 +1,6 @@
 """Store accumulators to global memory through shared memory, in boxes of a tensor map (TMA).
 
-    for each box of 64 columns:
+    for each box of 64 columns, the last of which may have fewer:
         leader:   wait until the box that was in this slot has been read
         barrier of the warpgroup
         stmatrix  C_staged[slot]           # swizzled as the tensor map says
@@ -23,7 +23,7 @@ cp.async.bulk.wait_group, async proxy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from tvm import tirx
@@ -32,7 +32,7 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...instructions.wgmma_shapes import ROWS, WARPGROUP
-from ...mechanisms.stores import filled_together
+from ...mechanisms.stores import filled_together, staged_span
 from ...plan import CONSUMER, StorePlan
 from ...values.op import Op
 from ...values.origin import Origin, Place
@@ -50,6 +50,7 @@ from ..ir.nodes import (
     Var,
     block,
     buffer,
+    const_int,
     dtype_bytes,
     i32,
     seq,
@@ -100,23 +101,35 @@ class Staged:
     threads: Threads
     stage: Buffer
     tensor: TensorMap
+    last: TensorMap | None
 
     @staticmethod
     def of(tiles: Combined, box: Box, plan: StorePlan, threads: Threads) -> Staged:
         """Return the nest of ``tiles`` with its own shared memory and tensor map."""
         target = tiles.nest.store.buffer
         rows, columns = plan.box
+        size = dtype_bytes(target.dtype)
+        span = staged_span(columns * size)
         groups = threads.groups * threads.count // WARPGROUP
-        shape = [groups * plan.slots, rows, columns]
+        shape = [groups * plan.slots, rows, span // size]
         name = f"{target.name}_staged"
         stage = buffer(shape, str(target.dtype), name, "shared", ATOM_BYTES)
         extents = [1] * len(box.view.shape)
         extents[box.down], extents[-1] = rows, columns
-        span = columns * dtype_bytes(target.dtype)
         tensor = tiled_map(target, box.view.shape, extents, span)
         if tiles.fragment.corner is None:
             raise LoweringError("store.tma", store=plan.op, why=Reason("store.no_holder"))
-        return Staged(tiles, box, plan, threads, stage, tensor)
+        made = Staged(tiles, box, plan, threads, stage, tensor, None)
+        rest = made._columns % columns
+        if not rest:
+            return made
+        extents[-1] = rest
+        return replace(made, last=tiled_map(target, box.view.shape, extents, span))
+
+    @property
+    def maps(self) -> list[TensorMap]:
+        """The tensor maps of its boxes, the one of a narrower last box behind the others'."""
+        return [self.tensor] if self.last is None else [self.tensor, self.last]
 
     @property
     def fragment(self) -> Fragment:
@@ -125,18 +138,26 @@ class Staged:
 
     def stmt(self, *, repeats: bool) -> Stmt:
         """Return what every thread runs; ``repeats``: for one tile after the other."""
-        wide = self.fragment.loops[0] * ROWS
-        if not self.fragment.swap_ab:
-            wide = self.fragment.loops[-1] * quads.RUN
-        rounds = wide // (self.plan.box[1] * self._together)
-        fresh = 0 if repeats else self._rounds
-        first = unrolled("b", fresh, self._store) if fresh else None
-        if rounds == fresh:
-            return seq(first)
-        return seq(
-            first,
-            unrolled("b", rounds - fresh, lambda b: seq(self._free(), self._store(b + fresh))),
-        )
+        rounds, rest = divmod(self._columns, self.plan.box[1] * self._together)
+        fresh = 0 if repeats else min(self._rounds, rounds)
+        steps: list[Stmt] = []
+        if fresh:
+            steps.append(unrolled("b", fresh, self._store))
+        if rounds > fresh:
+            late = unrolled(
+                "b", rounds - fresh, lambda b: seq(self._free(), self._store(b + fresh))
+            )
+            steps.append(late)
+        if rest:
+            free = self._free() if repeats or rounds >= self._rounds else None
+            steps.append(seq(free, self._store(i32(rounds), rest)))
+        return seq(*steps)
+
+    @property
+    def _columns(self) -> int:
+        """The columns of a warpgroup's part of the result."""
+        loops = self.fragment.loops
+        return loops[0] * ROWS if self.fragment.swap_ab else loops[-1] * quads.RUN
 
     @property
     def _together(self) -> int:
@@ -157,26 +178,26 @@ class Staged:
         """Return the barrier of the warpgroup."""
         return _told(self.plan, "barrier", warpgroup_barrier(self.threads.var))
 
-    def _store(self, b: Expr) -> Stmt:
-        """Return round ``b`` of the warpgroup's columns."""
+    def _store(self, b: Expr, columns: int = 0) -> Stmt:
+        """Return round ``b`` of the warpgroup's columns; ``columns``: of a narrower last box."""
         thread, plan, together = self.threads.var, self.plan, self._together
         slot = tirx.floordiv(thread, WARPGROUP) * plan.slots
         slot = slot + tirx.floormod(b, self._rounds) * together
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
-        written = _told(plan, "store", self._write(b, slot))
+        written = _told(plan, "store", self._write(b, slot, self.last if columns else None))
         return seq(
-            self._fill(b, slot),
+            self._fill(b, slot, columns or plan.box[1]),
             _told(plan, "fence", fence),
             self._meet(),
             tirx.IfThenElse(_leads(thread), written, None),
         )
 
-    def _fill(self, b: Expr, slot: Expr) -> Stmt:
+    def _fill(self, b: Expr, slot: Expr, columns: int) -> Stmt:
         """Return the stores of a round's boxes to shared memory, in squares of each warp."""
-        rows, columns = self.plan.box
+        rows, whole = self.plan.box
         if self.fragment.swap_ab:
             return unrolled("c", rows // _SQUARE, lambda c: self._square(slot, b, i32(0), c))
-        first = b * (columns // _SQUARE)
+        first = b * (whole // _SQUARE)
         return unrolled(
             "r",
             rows // ROWS,
@@ -257,7 +278,8 @@ class Staged:
 
     def _place(self, slot: Expr, row: Expr, column: Expr) -> list[Expr]:
         """Return the place of ``column`` of ``row`` in the boxes of a round from ``slot`` on."""
-        analyzer, columns = self.threads.analyzer, self.plan.box[1]
+        analyzer, columns = self.threads.analyzer, const_int(self.stage.shape[-1])
+        assert columns is not None
         size = dtype_bytes(self.stage.dtype)
         if self._together > 1:
             slot = slot + tirx.floordiv(column, columns)
@@ -266,8 +288,11 @@ class Staged:
         place = by_row(columns * size).column(row, column, CHUNK_BYTES // size, analyzer)
         return [slot, row, place]
 
-    def _write(self, b: Expr, slot: Expr) -> Stmt:
-        """Return the copy of a round's boxes to global memory, which one thread issues."""
+    def _write(self, b: Expr, slot: Expr, tensor: TensorMap | None) -> Stmt:
+        """Return the copy of a round's boxes to global memory, which one thread issues.
+
+        ``tensor``: the map of the boxes, where not that of whole ones.
+        """
         assert self.fragment.corner is not None
         row, column = self.fragment.corner
         if self.fragment.swap_ab:
@@ -285,7 +310,7 @@ class Staged:
             source = T.address_of(tirx.BufferLoad(self.stage, [slot + n, i32(0), i32(0)]))
             store = T.ptx[(ADD if self.plan.partial_sums else STORE).format(rank=len(corner))]
             coordinates = [coordinate(index) for index in reversed(corner)]
-            call = store(T.address_of(self.tensor.var), *coordinates, source)
+            call = store(T.address_of((tensor or self.tensor).var), *coordinates, source)
             writes.append(tirx.Evaluate(call))
         return seq(*writes, tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]()))
 

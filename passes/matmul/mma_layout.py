@@ -270,7 +270,7 @@ class Warp:
 
     def _quad(self) -> Quad | None:
         """Return the runs of a lane quad if a lane alone has two columns of a tile, or None."""
-        if self.columns.run != 2 or self.tj % quads.LANES:
+        if self.columns.run != 2 or self.tj < quads.LANES:
             return None
         q = tirx.floormod(self.lane, quads.LANES)
 

@@ -76,7 +76,7 @@ class Accumulators:
             return self._indices(block, half, (four * quads.LANES + q) * quads.RUN + v)
 
         quad = None
-        if tiles % quads.LANES == 0 and not across:
+        if tiles >= quads.LANES and not across:
             quad = Quad(q, (self.blocks, 2, tiles // quads.LANES), exchanged)
         return Fragment(
             tile=self.matmul.acc,

@@ -7,6 +7,7 @@ computes addresses of elements.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +25,7 @@ from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo, StoreInfo
 from .pinned import pinned_slots, pinned_store
 from .table import have_producer
-from .tma import MAX_BOX, MAX_RANK, column_block_bytes, stride_obstacle
+from .tma import MAX_BOX, MAX_RANK, stride_obstacle
 
 DIRECT_STORE: Final = StoreKind("direct", staged=False)
 STAGED_STORE: Final = StoreKind("tma", staged=True)
@@ -206,7 +207,17 @@ def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
 def slot_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -> int:
     """Boxes of a warpgroup's tile that wait until an earlier one has left their slot."""
     wide = max((_extent(plan)[1] for plan in matmuls), default=0)
-    return sum(wide // store.box[1] - store.slots for store in stores if is_staged(store))
+    staged = [store for store in stores if is_staged(store)]
+    return sum(math.ceil(wide / store.box[1]) - store.slots for store in staged)
+
+
+def staged_span(row: int) -> int:
+    """Bytes that the swizzle of staged boxes covers: the least of ``SPANS`` that ``row`` fits into.
+
+    ``row``: bytes of a row of results. Where that is wider than any, boxes are of the widest, and
+    the last one may be narrower: it keeps the pitch of its swizzle.
+    """
+    return min(span for span in SPANS if span >= min(row, max(SPANS)))
 
 
 def filled_together(swap_ab: bool, dtype: str) -> int:
@@ -284,8 +295,9 @@ def _staged(
     size = element_bytes(store.dtype)
     groups = matmul.warps[0] * matmul.warps[1] // WARPGROUP_WARPS
     groups *= consumer_groups(request.consumers)
-    span = column_block_bytes(columns * size)
-    boxes = columns * size // span
+    span = staged_span(columns * size)
+    boxes = math.ceil(columns * size / span)
+    wide = min(columns, span // size)
     together = filled_together(matmul.swap_ab, store.dtype)
     one = groups * rows * span
     slots = together * _slots(together * one, boxes // together, info, machine, request)
@@ -294,14 +306,14 @@ def _staged(
         whole = 0 < own <= together * STORE_SLOTS and own % together == 0
         slots = own if whole and boxes % own == 0 else slots
     if slots == 0:
-        box: dict[str, Value] = {"box": (rows, span // size), "groups": groups, "nbytes": one}
+        box: dict[str, Value] = {"box": (rows, wide), "groups": groups, "nbytes": one}
         return Reason("store.no_room", slots=LEAST_RING_DEPTH, **box)
     filled = Reason("store.stmatrix") if size == STMATRIX_BYTES else None
     counted = Reason("store.boxes_added" if store.partial_sums else "store.boxes", boxes=boxes)
     return replace(
         direct,
         mechanism="tma",
-        box=(rows, span // size),
+        box=(rows, wide),
         slots=slots,
         bytes=slots * one,
         layout=f"swizzle-{span}B",

@@ -60,7 +60,6 @@ REFUSED = [
     ({"box": (64, 0)}, RANGE, {"field": "box size 1", "low": 1, "value": 0}),
     ({"box": (60, 8)}, "tensor_map.inner_box", {"elements": 60, "nbytes": 120}),
     ({"box": (72, 8)}, "tensor_map.wide", {"nbytes": 144, "swizzle": 128}),
-    ({"box": (32, 8)}, "tensor_map.narrow", {"nbytes": 64, "swizzle": 128}),
     ({"steps": (1, 9)}, RANGE, {"field": "element stride 1", "high": 8, "value": 9}),
     ({"steps": (0, 1)}, RANGE, {"field": "element stride 0", "value": 0}),
     ({"modes": (1, 3, 2, 0)}, "tensor_map.interleave", {"mode": 1}),

@@ -6,8 +6,7 @@ first, as in the driver and in the coordinates of ``cp.async.bulk.tensor``.  Sou
 the CUDA driver API.
 
 Maps in im2col mode are in ``im2col_map``.  Does not handle: interleaved layouts, packed types below
-one byte, maps that convert to TF32, and a box narrower than its swizzle span (its shared layout is
-not specified).
+one byte, maps that convert to TF32.
 """
 
 from __future__ import annotations
@@ -195,8 +194,6 @@ def _check(tmap: TensorMap) -> None:
         raise EmulatorError("tensor_map.swizzle", known=SWIZZLE_SPANS, swizzle=tmap.swizzle)
     if tmap.swizzle and inner > tmap.swizzle:
         raise EmulatorError("tensor_map.wide", nbytes=inner, swizzle=tmap.swizzle)
-    if inner < tmap.swizzle:
-        raise EmulatorError("tensor_map.narrow", nbytes=inner, swizzle=tmap.swizzle)
     if tmap.oob_fill not in (0, 1):
         raise EmulatorError("tensor_map.fill", value=tmap.oob_fill)
     # The driver knows the 8-bit floats as bytes.
@@ -262,10 +259,15 @@ class Packed(Protocol):
 def shared_offsets(tmap: Packed, base: int) -> Array:
     """Shared byte address of each element of the box copied to ``base``, in the order of box_index.
 
-    The box lies dense, innermost dimension fastest, and is swizzled by absolute address, so that
-    a base inside of a swizzle pattern starts in its middle.
+    Rows of the innermost dimension follow each other, and each takes the whole span of a swizzle
+    even if it is shorter (H200: boxes of 64 bytes a row with a swizzle of 128, 2026-11-27). What
+    lies so is swizzled by absolute address, so that a base inside of a swizzle pattern starts in
+    its middle.
     """
-    dense = base + np.arange(prod(tmap.extent), dtype=np.int64) * tmap.itemsize
-    offsets = swizzled(dense, tmap.swizzle)
+    inner, *outer = tmap.extent
+    pitch = max(inner * tmap.itemsize, tmap.swizzle)
+    rows = np.arange(prod(outer), dtype=np.int64) * pitch
+    dense = base + rows[:, None] + np.arange(inner, dtype=np.int64) * tmap.itemsize
+    offsets = swizzled(dense.reshape(-1), tmap.swizzle)
     offsets.flags.writeable = False  # shared by every caller
     return offsets
