@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..instructions.warps import PARTITIONS
 from ..machine import WARP, Machine
 from ..machine.constant import constant, documented, fitted, measured
 from .descriptor import Work
-from .occupancy import PARTITIONS
 
 PIPE_NORM: Final = constant(
     "PIPE_NORM",

@@ -147,6 +147,9 @@ class FragmentTiming:
     """Fraction of an iteration by which the next tile's first fragments are read early."""
     first: float = 0.0
     """Cycles of reading a tile's first fragments, exposed where they are not read early."""
+    own: float = 0.0
+    """Cycles of an iteration's mma.sync on the tensor cores that a CTA's warps have: each partition
+    of an SM has its own, and with fewer warps than partitions others idle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,10 @@ These are the rules of ``cuda_occupancy.h`` in the CUDA toolkit; each quotient i
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from ..instructions.warps import PARTITIONS
 from ..machine import WARP, Machine
-from ..machine.constant import constant, documented
-
-PARTITIONS: Final = constant(
-    "PARTITIONS",
-    4,
-    "1",
-    "partitions of an SM, each with registers of its own: a warp takes them from one",
-    formula="ctas = registers_per_sm / PARTITIONS / warp_registers * PARTITIONS / warps",
-    source=documented("cuda_occupancy.h of the CUDA toolkit 13.0: 6.1 and later, not 6.0"),
-    date="2026-11-22",
-)
-
 
 class Occupancy(NamedTuple):
     """Resident CTAs of one SM; ``limiter``: threads, registers, shared memory or CTA slots."""

@@ -189,6 +189,7 @@ def _alone(work: Work, machine: Machine, depth: Depth, shares: Shares, latency: 
             for ring in work.shared.rings
             for wait in [ring.wait(latency, work.loads.handshake, machine)]
         )
+    alone = max(alone, work.fragments.own + shares.bubble)
     if not work.wgmma.serial:
         return alone
     wgmma = work.wgmma.serial if least(depth) < OVERLAP_DEPTH else work.wgmma.overlapped

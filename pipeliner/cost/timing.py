@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
 from ..instructions.table import multiplied_by
+from ..instructions.warps import PARTITIONS
 from ..machine import Machine
 from ..machine.constant import constant, fitted, measured
 from ..mechanisms.table import have_producer, moved_by
@@ -72,6 +74,11 @@ def fragment_timing(
     """How fragments are read; zero for wgmma, whose tensor cores read shared memory themselves."""
     by_warp = [(op, plan) for op, plan in matmuls_of(loop, matmuls) if not _is_wide(plan)]
     return FragmentTiming(
+        own=sum(
+            of_arithmetic(op, plan, machine).tensor * PARTITIONS / warps
+            for op, plan in by_warp
+            for warps in [min(PARTITIONS, math.prod(plan.warps))]
+        ),
         ahead=max((1 / plan.steps for _, plan in by_warp if plan.steps > 1), default=0.0),
         first=max(
             (

@@ -21,7 +21,7 @@ from ..values.elements import element, multiplied_as
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import MANY_ACCUMULATORS, OVERHEAD_REGISTERS
-from .warps import Mapping, asked_warps, warp_layouts, with_asked
+from .warps import PARTITIONS, Mapping, asked_warps, warp_layouts, with_asked
 
 _PAIRED: Final = element_bytes("float16")
 """Of values of which two share a register as two sums lie side by side in a lane."""
@@ -61,7 +61,7 @@ def map_mma_sync(
     """
     m, n, k = rate.shape
     best: tuple[tuple[float, ...], tuple[int, int], int] | None = None
-    fewest = min(4, (info.m // m) * (info.n // n))
+    most = min(PARTITIONS, (info.m // m) * (info.n // n))
     for layout in warp_layouts(info, warps, threads):
         rows, columns = info.m // layout[0], info.n // layout[1]
         if info.m % layout[0] or info.n % layout[1] or rows % m or columns % n:
@@ -74,7 +74,7 @@ def map_mma_sync(
         count = layout[0] * layout[1]
         score = (
             float(info.by_rows and layout[1] > 1),  # a row that several warps share
-            float(count < fewest),  # a warp scheduler without a warp idles
+            float(max(0, most - count)),  # warp schedulers without a warp idle
             float(columns % (2 * n) != 0),  # ldmatrix.x4 fills two B fragments at once
             float(count * (rows + columns)),  # operand rows read from shared memory
             float(abs(rows - columns)),
@@ -83,8 +83,8 @@ def map_mma_sync(
             best = (score, layout, registers)
     if best is None:
         tile = (info.m, info.n, info.k)
-        most = machine.max_registers_per_thread
-        why = Reason("mapping.mma_split", tile=tile, m=m, n=n, k=k, registers=most)
+        registers = machine.max_registers_per_thread
+        why = Reason("mapping.mma_split", tile=tile, m=m, n=n, k=k, registers=registers)
         return with_asked(why, *asked_warps(warps))
     _, layout, registers = best
     rows, columns = info.m // layout[0], info.n // layout[1]

@@ -24,6 +24,18 @@ MAX_WARPS: Final = constant(
 )
 
 
+PARTITIONS: Final = constant(
+    "PARTITIONS",
+    4,
+    "1",
+    "partitions of an SM, each with registers, a scheduler and tensor cores of its own: a warp "
+    "has those of one",
+    formula="ctas = registers_per_sm / PARTITIONS / warp_registers * PARTITIONS / warps",
+    source=documented("cuda_occupancy.h of the CUDA toolkit 13.0: 6.1 and later, not 6.0"),
+    date="2026-11-22",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """A mapped matmul: its plan, threads of a CTA, and estimated registers of a thread."""
