@@ -99,6 +99,15 @@ def memory_us(
     return math.hypot(compulsory, waited) + EXPOSED_LATENCIES * latency
 
 
+def tensor_map_us(work: Work, machine: Machine) -> float:
+    """Microseconds in which a producer warp's first box waits for its tensor map: a latency.
+
+    The map comes from memory as the box does, behind it. Measured on an H200, 758 kernels of drawn
+    products: by TMA they take 0.5 us more over the prediction without it than by cp.async.
+    """
+    return machine.global_latency / (machine.clock_ghz * 1e3) if work.loads.produced else 0.0
+
+
 def loading(work: Work, machine: Machine, us: float) -> float:
     """Cycles that a load takes longer for what else memory delivers to a kernel of ``us``.
 
