@@ -56,11 +56,12 @@ def lines(copy: CopyInfo, plan: CopyPlan) -> float:
 def held_in_l1(machine: Machine, lines: float, shared: int) -> float:
     """Iterations of all CTAs of an SM, ``lines`` lines each, whose loads L1 has room for at once.
 
-    ``shared``: bytes of shared memory that all CTAs of an SM take together. Infinite where copies
-    bypass L1.
+    ``shared``: bytes of shared memory of all CTAs that fit an SM: the driver gives so much to
+    shared memory, however few CTAs there are. Infinite where copies bypass L1.
 
-    Measured on an H200: 4x3648x10280 by 8x128x64 in nine splits, two CTAs an SM, takes 34.1 us with
-    five slots, which leave 60 KB, and 44.8 with six, which leave 28.
+    Measured on an H200: 16x11672x2856 with A transposed, 122 CTAs of 16x96x64, takes 35.9 us with
+    five slots, of which three CTAs would leave 28 KB, 29.2 with six (60 KB), 35.5 and 35.8 with
+    seven and eight (28 KB), and 26.8 with nine, of which no second CTA fits (124 KB).
     """
     left = _left(machine, shared)
     return math.inf if not lines or left is None else left / (LINE_BYTES * lines)

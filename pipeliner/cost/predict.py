@@ -179,7 +179,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     running = machine.sms * resident
     if ctas is not None and ctas < running:
         running = ctas
-    shared = resident * (smem + machine.smem_reserved)
+    shared = fit.ctas * (smem + machine.smem_reserved)
     held = held_in_l1(machine, work.traffic.l1_lines, shared) / resident
     memory = memory_us(work, machine, running, slots, us, held)
     if memory:
