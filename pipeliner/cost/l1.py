@@ -1,4 +1,4 @@
-"""Copies through L1, which is what shared memory leaves of one array: no more than it has lines for.
+"""Copies through L1, which is what shared memory leaves of one array, and its lines.
 
     held = L1 / LINE_BYTES / lines          iterations in flight, by Little's law for lines
 

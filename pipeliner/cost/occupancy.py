@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..instructions.warps import PARTITIONS
 from ..machine import WARP, Machine
 
+
 class Occupancy(NamedTuple):
     """Resident CTAs of one SM; ``limiter``: threads, registers, shared memory or CTA slots."""
 
