@@ -109,9 +109,9 @@ CROWDED_ROWS_PER_CYCLE: Final = constant(
     "CROWDED_ROWS_PER_CYCLE",
     12,
     "rows/cycle",
-    "rows of TMA boxes that L2 serves where several lie in a line, which many CTAs ask for at once",
-    formula="l2 = ... + rows * CTAs that share the tile / CROWDED_ROWS_PER_CYCLE, rows shorter than "
-    "a line",
+    "rows of TMA boxes that L2 serves where several lie in a line, which many CTAs want",
+    formula="l2 = ... + rows * CTAs that share the tile / CROWDED_ROWS_PER_CYCLE, rows shorter "
+    "than a line",
     source=measured(
         "H200, boxes of 64 rows that 132 CTAs read together, a row of 16 bytes every 16 11.7 a "
         "cycle, 48 of 48 13.2; by 66 CTAs, or a row a line, nothing",

@@ -31,8 +31,8 @@ def storing(m=128, n=256, k=64, *, info=None, request=WGMMA, **changes) -> Kerne
         (128, 256, 64, (64, 64), 2, 4),
         (256, 128, 64, (128, 64), 1, 4),  # two boxes would leave room for three slots of 48 KiB
         (256, 192, 64, (128, 64), 1, 3),  # four slots of 56 KiB leave room for none
-        (128, 96, 64, (64, 32), 1, 5),  # three boxes, one after the other
-        (64, 48, 64, (64, 16), 1, 6),  # short steps: loads take as long as five of them
+        (128, 96, 64, (64, 64), 2, 5),  # the second box has 32 columns
+        (64, 48, 64, (64, 48), 1, 6),  # short steps: loads take as long as five of them
     ],
 )
 def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth):
@@ -40,7 +40,7 @@ def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth
     (store,) = plan.stores
     assert (store.mechanism, store.box, store.slots) == ("tma", box, slots)
     groups = plan.role("consumer").threads // 128
-    assert store.bytes == groups * slots * box[0] * box[1] * 2
+    assert store.bytes == groups * slots * box[0] * 128  # rows of 48 columns have the pitch of 64
     assert plan.mbarriers[0].depth == depth
     assert plan.mbarriers[0].bytes * depth + store.bytes < H100.smem_per_cta
 

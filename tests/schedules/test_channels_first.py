@@ -17,8 +17,8 @@ POINT = conv2d(2, 8, 16, 64, 64, 1, 1, layout="NCHW")
 BY_IMAGE = ConvTile(64, 64, 64, by_image=True)
 
 
-def built(conv, tile, target="h100"):
-    return pipeliner.build(schedule_conv(conv, tile), target, prove=False)
+def built(conv, tile, target="h100", **asked):
+    return pipeliner.build(schedule_conv(conv, tile), target, prove=False, **asked)
 
 
 def error(kernel, conv):
@@ -64,14 +64,14 @@ def test_what_reorders_moves_squares_in_registers():
 
 
 def test_pixels_of_an_image_are_one_dimension_to_boxes():
-    kernel = built(POINT, BY_IMAGE)
+    kernel = built(POINT, BY_IMAGE, mechanism="tma")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
     assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
     assert error(kernel, POINT) < 0.1
 
 
 def test_tiles_within_images_are_boxes_though_pixels_are_counted_over_all():
-    kernel = built(POINT, ConvTile(64, 64, 64))
+    kernel = built(POINT, ConvTile(64, 64, 64), mechanism="tma")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
     assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
     assert error(kernel, POINT) < 0.1
@@ -88,7 +88,8 @@ def test_pixels_over_all_images_are_stored_in_vectors():
 
 def test_a_kernel_beside_the_loops_may_write_what_they_copy_by_tma():
     """It has ended before they start; the kernel with the loops may not."""
-    plan = built(FIRST, ConvTile(64, 128, 64, reordered=True, splits=2)).plan
+    tile = ConvTile(64, 128, 64, reordered=True, splits=2)
+    plan = built(FIRST, tile, mechanism="tma").plan
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
     assert len(plan.elementwise) == 3
 
