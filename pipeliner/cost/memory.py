@@ -125,6 +125,6 @@ def _in_flight(work: Work, depth: Depth) -> float:
     if depth == 1:
         return 1.0
     if isinstance(depth, int):
-        return depth
+        return depth if work.loads.produced else depth - 1
     loading = sum(work.shared.useful(ring, depth) * ring.slot_bytes for ring in work.shared.rings)
     return loading / work.shared.slot_bytes
