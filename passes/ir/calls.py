@@ -55,6 +55,12 @@ def called(expr: Any) -> str:
     return str(getattr(expr.op, "name", "")) if type(expr) is Call else ""
 
 
+def is_wgmma(expr: Any) -> bool:
+    """Return whether ``expr`` multiplies by warpgroup."""
+    name = called(expr)
+    return name.startswith(WGMMA_CALL) and name not in (WGMMA_FENCE, WGMMA_COMMIT, WGMMA_WAIT)
+
+
 def data_of(expr: Any) -> Any | None:
     """Return the buffer that ``expr`` is the data pointer of, or None."""
     return expr.args[0] if called(expr) == BUFFER_DATA else None

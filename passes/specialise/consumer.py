@@ -2,13 +2,14 @@
 
     for k in range(n):
         wait full[slot]
-        acc += A_shared[slot] * B_shared[slot]
+        acc += A_shared[slot] * B_shared[slot]        the first wgmma of it
         release the slot before
+        acc += A_shared[slot] * B_shared[slot]        the others
 
 wgmma is asynchronous: a step starts while the wgmma of the step before is in flight, and releases
-the slot of that step once its wgmma has completed. For groups of warpgroups that alternate on tiles
-(ping-pong), see ``ping_pong``. Consumers that multiply by mma.sync are warps, which read fragments
-by ldmatrix.
+the slot of that step once its wgmma has completed, behind its own first one. For groups of
+warpgroups that alternate on tiles (ping-pong), see ``ping_pong``. Consumers that multiply by
+mma.sync are warps, which read fragments by ldmatrix.
 
 What orders TMA's accesses of a slot with those of threads:
 
@@ -53,7 +54,13 @@ from ..ir.nodes import (
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, begin_always, start_from_zero, zeroes
 from .consumer_warps import loop_of_warps
-from .in_flight import WgmmaGroup, WgmmasInFlight, wgmma_wait, without_fence
+from .in_flight import (
+    WgmmaGroup,
+    WgmmasInFlight,
+    parted_behind_first,
+    wgmma_wait,
+    without_fence,
+)
 from .loads_ahead import LoadsAhead, in_pairs
 from .role_loops import RoleLoop, awaited
 from .slots import ConsumerSlots
@@ -283,7 +290,12 @@ class _Consumer:
             reading = {pair: last for pair, last in reading.items() if pair not in read}
             steps += self._released_by_lanes(loop, op, read, flight)
         done = flight.done_before() if loop.late else flight.all_done()
-        return [*steps, *self._done(loop, done, flight, kept)]
+        given = self._done(loop, done, flight, kept)
+        if loop.late and given and ops[-1].kind == "mma":
+            parted = parted_behind_first(steps[-1], given)
+            if parted is not None:
+                return [*steps[:-1], parted]
+        return [*steps, *given]
 
     def _released_by_lanes(
         self, loop: RoleLoop, op: OpPlan, pairs: list[int], flight: WgmmasInFlight

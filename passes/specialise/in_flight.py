@@ -13,7 +13,7 @@ a wgmma reads or writes waits for it; the slots that it reads are released behin
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from tvm.script import tirx as T
 from ...plan import CONSUMER
 from ...values.op import Op
 from ...values.origin import STEADY, Origin
-from ..ir.calls import WGMMA_COMMIT, WGMMA_FENCE, called
+from ..ir.calls import WGMMA_COMMIT, WGMMA_FENCE, called, is_wgmma
 from ..ir.nodes import Buffer, Call, Stmt, collect, seq, with_origin
 
 
@@ -92,6 +92,57 @@ def without_fence(stmt: Stmt) -> Stmt:
         return seq(*[part for part in parts.seq if not _is_fence(part)])
 
     return tvm_ffi.structural_map(stmt, [(tirx.SeqStmt, kept)], order="post")
+
+
+def parted_behind_first(stmt: Stmt, between: Sequence[Stmt]) -> Stmt | None:
+    """Return the wgmmas of a step with ``between`` behind the first of each accumulator, or None.
+
+        fence; wgmma, wgmma; commit   =>   fence; wgmma; commit; between; wgmma; commit
+
+    ``between`` waits for the step before and releases its slots. A warpgroup issues a wgmma once
+    another is nearly done, so that behind the last of a step it would release slots a step too
+    late: two slots would load and multiply in turns (H200, 464x10264x13912 by 256x192x128: 350 us,
+    212 so; three slots, 1031x8696x4160 by 192x208x64: 118 and 112). None if there is one wgmma for
+    each accumulator, or they are not in one group.
+    """
+    found: list[Stmt] = []
+
+    def parted(parts: Any) -> Stmt:
+        statements = list(parts.seq)
+        calls = [n for n, part in enumerate(statements) if _is_wgmma(part)]
+        commits = [n for n, part in enumerate(statements) if _is_call(part, WGMMA_COMMIT)]
+        if not calls or len(commits) != 1:
+            return parts
+        first = _accumulators(statements, calls)
+        if len(calls) <= first or calls != list(range(calls[0], calls[-1] + 1)):
+            return parts
+        at = calls[first]
+        commit = statements[commits[0]]
+        made = seq(*statements[:at], commit, *between, *statements[at:])
+        found.append(made)
+        return made
+
+    made = tvm_ffi.structural_map(stmt, [(tirx.SeqStmt, parted)], order="post")
+    return made if len(found) == 1 else None
+
+
+def _accumulators(statements: Sequence[Any], calls: Sequence[int]) -> int:
+    """Count the leading wgmmas with accumulators of their own."""
+    seen: list[Any] = []
+    for n in calls:
+        own = statements[n].value.args[0]
+        if any(tvm_ffi.structural_equal(own, other) for other in seen):
+            break
+        seen.append(own)
+    return len(seen)
+
+
+def _is_wgmma(stmt: Any) -> bool:
+    return isinstance(stmt, tirx.Evaluate) and is_wgmma(stmt.value)
+
+
+def _is_call(stmt: Any, name: str) -> bool:
+    return isinstance(stmt, tirx.Evaluate) and called(stmt.value) == name
 
 
 def _is_fence(stmt: Stmt) -> bool:

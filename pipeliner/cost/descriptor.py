@@ -135,6 +135,8 @@ class LoadTiming:
     """Copies go through registers: one tile is in flight, whatever the depth."""
     spread: float = 0.0
     """Fraction of an iteration after which the last of its copies is issued."""
+    late: float = 0.0
+    """Fraction of an iteration after which consumers release the slots of the iteration before."""
     produced: bool = False
     """A producer warp issues them, as soon as the consumers have released a slot."""
 

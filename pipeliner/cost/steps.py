@@ -8,11 +8,11 @@
     step  = (busy ^ OVERLAP_NORM + (alone / CTAs) ^ OVERLAP_NORM) ^ (1 / OVERLAP_NORM)
 
 with ``shared = busy + bubble - hidden`` (and MBARRIER_CYCLES where warps read fragments that TMA
-has brought), and ``spread`` of TMA's copies RELEASE_STEPS from
-``OVERLAP_DEPTH`` slots on; ``step = alone`` with one CTA an SM. ``alone`` is a step
-of a CTA that has the SM for itself: it stalls once in each step, so that whatever it does behind
-the wait or before the issue of its copy adds to T. Fragments of the next tile are read early where
-that is faster. Several CTAs fill each other's stalls as far as pipes allow.
+has brought), and ``spread`` of TMA's copies how late consumers release slots; ``step = alone`` with
+one CTA an SM. ``alone`` is a step of a CTA that has the SM for itself: it stalls once in each step,
+so that whatever it does behind the wait or before the issue of its copy adds to T. Fragments of the
+next tile are read early where that is faster. Several CTAs fill each other's stalls as far as pipes
+allow.
 
     cycles = full * CTAs * ((trip - fills) * step + fills * last)      waves of all CTAs
            + rest * ((trip - fills) * step' + fills * last')           the last wave, if smaller
@@ -40,7 +40,7 @@ import math
 from typing import Final, NamedTuple
 
 from ..machine import Machine
-from ..machine.constant import constant, derived, fitted, measured
+from ..machine.constant import constant, derived, measured
 from .busy import OVERLAP_NORM
 from .descriptor import Depth, Work, least
 
@@ -92,20 +92,6 @@ COLD_TILE_CYCLES: Final = constant(
         "500 to 1000 choose among the candidates as measured, 2000 does not",
     ),
     date="2026-11-22",
-)
-
-RELEASE_STEPS: Final = constant(
-    "RELEASE_STEPS",
-    0.5,
-    "steps",
-    "how late consumer warpgroups release a slot where they need not wait for the next: once the "
-    "wgmma behind it is issued, in turns",
-    formula="alone = (T + RELEASE_STEPS * busy + ...) / (depth - 1), TMA, depth >= OVERLAP_DEPTH",
-    source=fitted(
-        "logs of an H100 and an H200, 210 kernels by TMA of three slots and more",
-        "of 0, 0.3, 0.5 and 1; three slots are predicted 4 % too slow and too fast so",
-    ),
-    date="2026-11-27",
 )
 
 OVERLAP_DEPTH: Final = constant(
@@ -217,8 +203,7 @@ def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: 
     first = work.fragments.first
     if slots == 1 or loads.blocking:
         return landed + busy + first + (machine.barrier_cycles if loads.synchronised else 0)
-    late = RELEASE_STEPS if loads.produced and slots >= OVERLAP_DEPTH else 0.0
-    landed += (loads.spread + late) * busy
+    landed += (loads.spread + loads.late) * busy
     behind = 1 if loads.register_staged else slots - 1
     shared = busy + bubble - shares.hidden
     if loads.produced and first:  # by warps, each of which then waits for its fragments

@@ -24,7 +24,7 @@ HANDSHAKE_CYCLES: Final = constant(
     "the boxes (55 more than cp.async's)",
     formula="latency = global_latency + HANDSHAKE_CYCLES",
     source=fitted(
-        "logs of an H100 and an H200, together with RELEASE_STEPS",
+        "logs of an H100 and an H200",
         "the parts are 205, which rank nearly as well; 200 to 400 do",
     ),
     date="2026-11-27",
@@ -64,8 +64,18 @@ def load_timing(
         ),
         register_staged=_is_register_staged(loop, copies),
         spread=max((_spread(copies, plan) for plan in by_warp), default=0.0),
+        late=_late(loop, matmuls) if by_producer else 0.0,
         produced=by_producer,
     )
+
+
+def _late(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
+    """Fraction of an iteration after which warpgroups release the slots of the one before.
+
+    Once the first wgmma of each accumulator is issued, which are those of a step along K.
+    """
+    wide = (plan for _, plan in matmuls_of(loop, matmuls) if _is_wide(plan))
+    return max((1 / plan.steps for plan in wide), default=0.0)
 
 
 def fragment_timing(

@@ -40,7 +40,6 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "PIPE_NORM": _MAXIMUM,
     "POWER_LIMITED_RATE": 1.0,
     "PRODUCER_CYCLES": 0,
-    "RELEASE_STEPS": 0.0,
     "RESTART_CYCLES": 0,
     "SPARE_DEPTH": 2,
     "SPARE_SLOTS": 0,

@@ -57,7 +57,7 @@ def test_a_bug_in_one_candidate_leaves_the_others(
         plan = pipeliner.plan_of(pipeliner.pipeline(product(), "h100"))
     assert [matmul.instruction for matmul in plan.matmuls] == ["mma.m16n8k16.f16.f32"]
     not_taken = the("plan.not_taken", plan.reasons)
-    assert not_taken["name"] == "wgmma, tma"
+    assert str(not_taken["name"]).startswith("wgmma, ")
     error = str(the("plan.bug", [not_taken])["error"])
     assert re.search(told, error)
     assert "(steps.py:" in error

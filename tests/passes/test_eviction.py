@@ -23,12 +23,13 @@ COMPARED = """extern "C" __global__ void compared(int* wrong) {{
 }}"""
 """A store that ptxas leaves out if it knows that the two are the same."""
 
+BY_TMA = {"instruction": "wgmma", "mechanism": "tma"}
 SMALL = Gemm(64, 128, 256), GemmTile(64, 64, 64)
 CASES: list[tuple[Gemm, GemmTile, str, dict[str, Any]]] = [
-    (*SMALL, "h100", {"instruction": "wgmma"}),
+    (*SMALL, "h100", BY_TMA),
     (Gemm(128, 128, 256), GemmTile(64, 64, 64), "h100", {"cluster": 2}),
-    (Gemm(60, 56, 72), GemmTile(64, 64, 64), "h100", {"instruction": "wgmma"}),  # zero-filled
-    (Gemm(64, 64, 256), GemmTile(64, 64, 64, splits=2), "h100", {"instruction": "wgmma"}),
+    (Gemm(60, 56, 72), GemmTile(64, 64, 64), "h100", BY_TMA),  # zero-filled
+    (Gemm(64, 64, 256), GemmTile(64, 64, 64, splits=2), "h100", BY_TMA),
 ]
 
 
@@ -63,7 +64,7 @@ def test_same_kernel_but_for_the_hint(
 
 
 def test_the_plan_travels_with_it() -> None:
-    _, hinted = both(*SMALL, "h100", {})
+    _, hinted = both(*SMALL, "h100", BY_TMA)
     assert [copy.eviction for copy in hinted.plan.copies] == ["evict_normal", "evict_first"]
     assert type(hinted.plan).from_json(hinted.plan.to_json()) == hinted.plan
 

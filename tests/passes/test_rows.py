@@ -74,7 +74,8 @@ def test_a_matmul_that_a_condition_leaves_out_leaves_zero() -> None:
 def test_a_statistic_of_each_row(target: str, statistic: Statistic) -> None:
     """In the loop, or behind it by the threads that have the sums, and combined by a kernel."""
     what = RowGemm(M, N, K, statistic)
-    kernel = checked(pipeliner.build(with_rows(M, N, K, statistic, TILE), target), target)
+    asked = BY_TMA if target == "h100" else {}
+    kernel = checked(pipeliner.build(with_rows(M, N, K, statistic, TILE), target, **asked), target)
     done = kernel.emulate(*what.inputs(5), *(poisoned(*result) for result in what.results))
     assert not done.hazards
     _, _, *got = done.outputs.values()
