@@ -118,13 +118,15 @@ def loading(work: Work, machine: Machine, us: float) -> float:
 
 
 def _in_flight(work: Work, depth: Depth) -> float:
-    """Iterations of a CTA whose loads are in flight: all slots but the one that is read.
+    """Iterations of a CTA whose loads are in flight: all slots that a producer warp fills.
 
-    A lone slot is being filled all the time where memory bounds a step.
+    Math warps issue the next load behind the barrier that they wait at: one fewer. A lone slot is
+    being filled all the time where memory bounds a step.
     """
     if depth == 1:
         return 1.0
+    waiting = 0 if work.loads.produced else 1
     if isinstance(depth, int):
-        return depth if work.loads.produced else depth - 1
+        return depth - waiting
     loading = sum(work.shared.useful(ring, depth) * ring.slot_bytes for ring in work.shared.rings)
-    return loading / work.shared.slot_bytes
+    return max(1.0, loading / work.shared.slot_bytes - waiting)

@@ -69,7 +69,8 @@ def test_the_alternatives_show_what_was_taken_beside_equal_depths():
 def test_rings_that_fit_and_hide_everything_keep_one_depth():
     for plan in (choose(gemm(), A100, Request()), choose(gemm(), H100, Request())):
         assert len(set(depths(plan).values())) == 1
-    plan = choose(kernel_info(VGG, ConvTile(128, 64, 64)), H100, WGMMA)
+    by_tma = replace(WGMMA, mechanism="tma")
+    plan = choose(kernel_info(VGG, ConvTile(128, 64, 64)), H100, by_tma)
     assert len(set(depths(plan).values())) == 1
 
 
