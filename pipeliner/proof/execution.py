@@ -47,12 +47,16 @@ class Abandoned(Exception):
 
 @dataclass
 class Instance:
-    """One run through the loops of a family: how many iterations there are, so far or in all."""
+    """One run through the loops of a family: how many iterations there are, so far or in all.
+
+    As long as it is not ``closed``, there are ``family.horizon`` more than one less than ``count``
+    at least. Then what compares the number of those to go decides alike in all that were begun.
+    """
 
     family: Family
     count: int = 0
     closed: bool = False
-    begun: set[Entrant] = field(default_factory=set)  # by whom it was
+    begun: dict[Entrant, int] = field(default_factory=dict)  # by whom, iterations they have begun
 
 
 Entrant = tuple[int, int]
@@ -78,6 +82,16 @@ class Launched:
     inside: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # loops around statements
     entering: Mapping[int, ThreadMask] = field(default_factory=dict)  # by loop, who may come to it
     is_short: bool = False
+    unbounded: Why = ""  # why it can not stand for other values of what is left open
+    repeats: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # after, every, of these
+    parameters: tuple[Any, ...] = ()  # variables of these
+    func: Any = None  # as it is run, with these asked for
+    given: Mapping[Any, int] = field(default_factory=dict)  # arguments, and where the first CTA is
+
+    @property
+    def near(self) -> tuple[Family, ...]:
+        """Loops that grow, and may make fewer iterations than walks leave open."""
+        return tuple(one for one in self.families if one.grows and one.fewest < one.far)
 
     @property
     def entry(self) -> Entry:
@@ -261,13 +275,15 @@ class Execution:
         place, family = self._families[by[1]]
         key, more = (place, around), family.more.get(by[1], 0)
         instance = self.instances.setdefault(key, Instance(family))
-        instance.begun.add(by)
         at = 0
         if family.fixed is not None:
             instance.count, instance.closed = family.fixed, True
         while True:
+            instance.begun[by] = at
             while at == instance.count + more and not instance.closed:
-                if instance.count < family.least:
+                if instance.count + family.horizon <= family.least or not family.may_end(
+                    instance.count
+                ):
                     instance.count += 1
                 elif not self._scheduler.is_quiet:
                     yield None
@@ -276,11 +292,21 @@ class Execution:
                     if self._decide(self, key, instance.count):
                         instance.count += 1
                     else:
+                        instance.count += family.horizon - 1
                         instance.closed = True
             if at >= instance.count + more:
                 return
             yield low + at * step
             at += 1
+
+    def trip_count(self, number: int, own: int, around: tuple[int, ...]) -> int:
+        """The trip count of a loop, ``own`` by its code; of an open one as few as may be."""
+        if number not in self._families:
+            return own
+        place, family = self._families[number]
+        instance = self.instances[place, around]
+        ahead = 0 if instance.closed else family.horizon - 1
+        return max(family.least, instance.count + ahead) + family.more.get(number, 0)
 
     # State
 
@@ -308,8 +334,11 @@ class Execution:
             if not around or self._is_ahead(instance.family, around):
                 into.plain(at, self._outside(instance.family, around))
                 into.plain(instance.closed, instance.family.phase(instance.count))
-                if not self._entrants[at] <= instance.begun and instance.count:
+                if not self._entrants[at] <= set(instance.begun) and instance.count:
                     into.plain("of", instance.count)
+                if instance.family.horizon > 1:
+                    left = {by: instance.count - begun for by, begun in instance.begun.items()}
+                    into.plain("left", sorted(left.items()))
 
     def _is_ahead(self, family: Family, around: tuple[int, ...]) -> bool:
         """Whether some thread may still come to the loops of a family at ``around``."""
@@ -395,6 +424,10 @@ class _Group(ThreadGroup):
 
     def trips(self, number: int, low: int, high: int, step: int, around: tuple[int, ...]) -> Any:
         return self._machine.trips((self._place, number), low, high, step, around)
+
+    def trip_count(self, number: int, own: int, around: tuple[int, ...]) -> int:
+        """The trip count of the loop that is statement ``number``, ``own`` by its code."""
+        return self._machine.trip_count(number, own, around)
 
 
 def _clean(stem: str) -> str:

@@ -26,7 +26,7 @@ from ..emulator import Hazard, Life, Site
 from ..values.op import Op
 from ..values.origin import Origin, Place
 from .drawn import Moment
-from .proof import KernelProof, LoopCounts, Proof
+from .proof import ExtentValues, KernelProof, LoopCounts, Proof
 from .prove import SECONDS, key_of, prove
 from .refuted import Refuted, Trip
 
@@ -41,6 +41,7 @@ _KINDS: Final = {
         Proof,
         KernelProof,
         LoopCounts,
+        ExtentValues,
         Refuted,
         Trip,
         Moment,

@@ -31,6 +31,7 @@ _FUNCTIONS: Final = ("bool", "int", "float", "min", "max", "abs", "narrow", "ran
 _CALLS: Final = (
     "s.full",
     "s.others",
+    "s.trip_count",
     "hopper.map_address",
     "hopper.rank_of_address",
     "hopper.elect",

@@ -72,7 +72,8 @@ class Deciding:
     """What decides in one device function.
 
     ``exprs``: with the number of their statement; ``roots``: those that decide themselves, of which
-    the others are made. ``buffers``: local buffers, by name. ``named``:
+    the others are made; ``stored``: those that are stored in registers which decide. ``buffers``:
+    these local buffers, by name. ``named``:
     names of values that are read from these. ``because``: why the way of a thread may depend on
     what it loads, empty where it does not. ``values``: of named values.
     """
@@ -83,6 +84,7 @@ class Deciding:
     because: list[Reason] = field(default_factory=list)
     values: dict[Any, Any] = field(default_factory=dict)
     roots: list[tuple[Any, int]] = field(default_factory=list)
+    stored: list[tuple[Any, int]] = field(default_factory=list)
 
 
 def deciding(func: Any) -> Deciding:
@@ -134,6 +136,7 @@ def _loaded(found: Deciding, load: Any, number: int, stores: Any, written: Any) 
         return
     found.buffers.add(name)
     found.exprs.extend(stores.get(name, ()))
+    found.stored.extend(stores.get(name, ()))
     for instruction, _ in written.get(name, ()):
         if not f"{_PTX}{instruction}".startswith(_SAME_IN_EVERY_RUN):
             found.because.append(Reason("proof.result_decides", buffer=name, call=instruction))

@@ -1,0 +1,188 @@
+"""What can be proved of the kernels of one module, as a host launches them with given values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ..diagnostics import Reason, Why
+from ..emulator import Hazard
+from ..emulator.launch.host import Launch
+from .claims import claims, counts
+from .ctas import blocks_to_run
+from .execution import Launched
+from .proof import KernelProof, weakest
+from .reading.loops import Family
+from .reading.scopes import at_gpu_scope
+from .refuted import Refuted, repeated
+from .subjects import launches, subject
+from .walk import Walk
+
+SECONDS: Final = 120.0
+"""What the walks of one kernel may take, before it is run with its own trip counts alone."""
+
+OWN_SECONDS: Final = 10.0
+"""What that run may take, more where walks may take more."""
+
+_SHARE: Final = 0.75
+"""What each attempt may take of the time that is left: the next one claims less."""
+
+
+@dataclass
+class Found:
+    """What was found of each kernel, by its name; ``ran``: device functions with one launch.
+
+    ``assumed``: what it stands on.
+    """
+
+    kernels: dict[str, KernelProof] = field(default_factory=dict)
+    ran: list[tuple[Any, Launched]] = field(default_factory=list)
+    assumed: list[Reason] = field(default_factory=list)
+
+
+def proofs_of(
+    host: Any,
+    kernels: Mapping[str, Any],
+    extents: Mapping[str, int],
+    seconds: float,
+    least: Mapping[str, int] | None = None,
+) -> Found:
+    """Return what can be proved of each kernel in ``seconds``, as launched with ``extents``.
+
+    ``least``: parameters that may have any value from these on; ``extents`` has one of each, and
+    what decides repeats from there on as it is with that one.
+    """
+    found = Found()
+    for launch in _different(launches(host, kernels, extents)):
+        name = launch.kernel
+        if name in found.kernels and not found.kernels[name].ok:
+            continue
+        func = kernels[name]
+        own = subject(func, launch, least=least)
+        if name not in found.kernels:
+            found.ran.append((func, own))
+        calls = at_gpu_scope(func)
+        if calls:
+            found.assumed.append(Reason("proof.at_gpu_scope", kernel=name, calls=calls))
+        own_seconds = OWN_SECONDS * max(1.0, seconds / SECONDS)
+        proofs = [_of_kernel(own, seconds, own_seconds)]
+        names = {loop.name for loop in proofs[0].loops if loop.only}
+        counted = [family for family in own.families if counts(family).name in names]
+        firsts, all_alike = blocks_to_run(own.func, launch, own, counted)
+        for first in firsts[1:] if proofs[0].ok else ():
+            other = subject(func, launch, first, least)
+            proofs.append(_of_kernel(other, seconds, own_seconds))
+        if not all_alike:
+            found.assumed.append(Reason("proof.of_ctas"))
+        if name in found.kernels:
+            proofs.append(found.kernels[name])
+        found.kernels[name] = together(proofs)
+    return found
+
+
+def together(proofs: Sequence[KernelProof]) -> KernelProof:
+    """What is proved of one kernel by proofs of several launches; of one that is not, that one."""
+    spent = sum(proof.seconds for proof in proofs)
+    wrong = next((proof for proof in proofs if not proof.ok), None)
+    if wrong is not None:
+        return replace(wrong, seconds=spent)
+    return replace(
+        max(proofs, key=lambda proof: proof.states), loops=weakest(proofs), seconds=spent
+    )
+
+
+def _different(found: Sequence[Launch]) -> Iterator[Launch]:
+    """The launches of each kernel that differ in what decides: numbers and dimensions."""
+    seen = set()
+    for launch in found:
+        numbers = tuple(value for value in launch.args if isinstance(value, int | float))
+        key = launch.kernel, numbers, tuple(launch.dims.items()), launch.dependent
+        if key not in seen:
+            seen.add(key)
+            yield launch
+
+
+def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelProof:
+    """Return what can be proved of one kernel: of as many trip counts as are right."""
+    begun = time.perf_counter()
+
+    def spent() -> float:
+        return time.perf_counter() - begun
+
+    name = whole.kernel.name
+    if whole.deciding.because:
+        data = whole.deciding.because[0]
+        return KernelProof(name, data=data, why=data, seconds=spent())
+    if whole.uneven:
+        return KernelProof(name, why=whole.uneven, seconds=spent())
+    if whole.unbounded:
+        return KernelProof(name, why=whole.unbounded, seconds=spent())
+    beyond: Refuted | None = None
+    narrow: Why = ""
+    walks: list[Walk] = []
+    too_long = len(whole.families) + 1  # so many open loops take longer than there is time
+    for claim in claims(whole):
+        if claim.open_loops >= too_long or (beyond is not None and claim.admits(beyond)):
+            continue
+        left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
+        end = spent() + left
+        walks = []
+        for families in claim.walked:
+            walks.append(_walked(whole, families, end - spent()))
+            if not walks[-1].is_complete:
+                break
+        last = walks[-1]
+        if last.is_complete:
+            break
+        if last.out_of_time:
+            narrow, too_long = Reason("proof.seconds", seconds=seconds), claim.open_loops
+        beyond = beyond or last.refuted
+    if not walks:
+        grown = tuple(family.name for family in whole.families if family.grows)
+        why = Reason("proof.loops_that_grow", loops=grown)
+        return KernelProof(name, why=why, seconds=spent())
+    return KernelProof(
+        name,
+        claim.loops,
+        sum(walk.states for walk in walks),
+        sum(len(walk.steps) for walk in walks),
+        max(walk.longest for walk in walks),
+        why=narrow if last.out_of_time else _order(walks),
+        narrow=narrow,
+        refuted=last.refuted,
+        beyond=None if last.refuted else beyond,
+        seconds=spent(),
+    )
+
+
+def _walked(whole: Launched, families: tuple[Family, ...], seconds: float) -> Walk:
+    """Walk the short form of a kernel; what is wrong with that is looked for in the whole one."""
+    begun, judged = time.perf_counter(), _judge(whole)
+    end = begun + seconds
+    walk = Walk(whole.short(families), judged, seconds).explore()
+    if walk.refuted is None:
+        return walk
+    exact = replace(whole, families=families)
+    found = repeated(exact, walk.refuted, judged, end)
+    if found is None:
+        return Walk(exact, judged, end - time.perf_counter()).explore()
+    walk.refuted = found
+    return walk
+
+
+def _order(walks: list[Walk]) -> Why:
+    """Why one order of threads may not decide all."""
+    names = {name for walk in walks for name in walk.unordered}
+    return Reason("proof.generations", names=tuple(sorted(names))) if names else ""
+
+
+def _judge(subject: Launched) -> Callable[[Hazard], bool]:
+    """Whether a hazard counts: bounds of global memory do not, where trip counts are left open."""
+    arrays = {name.removesuffix("_ptr") for name in subject.kernel.params}
+
+    def counts(hazard: Hazard) -> bool:
+        return hazard.kind != "out-of-bounds" or hazard.buffer not in arrays
+
+    return counts

@@ -1,0 +1,108 @@
+"""Comparisons of a loop's variable with the loop's own trip count, as questions to a walk.
+
+    for i in range(n):                     for i in range(n):
+        if i + 2 < n:              =>          if i + 2 < trip_count(loop, n):
+            copy(i + 2)                            copy(i + 2)
+
+A walk that leaves the trip count open answers with one that is known to be near, or with any that
+is far enough to decide alike. Elsewhere the answer is the extent, as before: the code is the same.
+
+Does not handle: an extent that such a comparison has a multiple of, or that is rounded otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import TensorLoad
+from tvm_ffi.structural import WalkResult
+
+from ...emulator.translate.operation import TRIP_COUNT, is_pure
+from ...passes.ir.nodes import const_int, has, substitute, variables
+from .deciding import numbered_statements
+from .eventually import COMPARISONS
+
+
+def with_trip_counts(func: Any, parameters: Collection[Any]) -> Any:
+    """Return a device function that asks for trip counts that depend on ``parameters`` alone."""
+    ends = _Ends(func, frozenset(parameters))
+    if not ends.loops:
+        return func
+    changes = [(kind, ends.asked) for kind in COMPARISONS]
+    return func.with_body(tvm_ffi.structural_map(func.body, changes, order="post"))
+
+
+class _Ends:
+    """The loops of a function with such a trip count, by their variable: number and extent."""
+
+    def __init__(self, func: Any, parameters: frozenset[Any]) -> None:
+        self._parameters = parameters
+        self._values: dict[Any, Any] = {}
+        self.loops: dict[Any, tuple[int, Any]] = {}
+        seen = set()
+        for stmt, number in numbered_statements(func.body):
+            if isinstance(stmt, tirx.Bind) and not _reads(stmt.value):
+                self._values[stmt.var] = stmt.value
+            if isinstance(stmt, tirx.For):
+                stride = getattr(stmt, "step", None)
+                plain = const_int(stmt.min) == 0 and (stride is None or const_int(stride) == 1)
+                extent = self._whole(stmt.extent)
+                if plain and stmt.loop_var not in seen and self._is_given(extent):
+                    self.loops[stmt.loop_var] = number, extent
+                else:
+                    self.loops.pop(stmt.loop_var, None)
+                seen.add(stmt.loop_var)
+
+    def asked(self, comparison: Any) -> Any:
+        """A comparison that asks for the trip count of the loop whose variable it has, if any."""
+        whole = self._whole(comparison)
+        loops = [self.loops[var] for var in variables(whole) if var in self.loops]
+        if not loops:
+            return comparison
+        values: list[tuple[Any, Any]] = []
+
+        def visit(node: Any) -> Any:
+            if not self._is_given(node):
+                return None
+            for number, extent in loops:
+                if str(node.ty) == str(extent.ty):
+                    more = const_int(node - extent)
+                    if more is not None:
+                        asking = tirx.call_pure_extern(
+                            str(extent.ty), TRIP_COUNT, tirx.IntImm("int32", number), extent
+                        )
+                        values.append((node, asking + tirx.const(more, str(extent.ty))))
+                        break
+            return WalkResult.SKIP
+
+        tvm_ffi.structural_walk(whole, [(ir.Expr, visit)], order="pre")
+        return _replaced(whole, values) if values else comparison
+
+    def _whole(self, expr: Any) -> Any:
+        """An expression with named values put in that no memory is read for."""
+        while named := {v: self._values[v] for v in variables(expr) if v in self._values}:
+            expr = substitute(expr, named)
+        return expr
+
+    def _is_given(self, expr: Any) -> bool:
+        """Whether the arguments of a launch decide the value of an expression, and do."""
+        inside = variables(expr)
+        return bool(inside) and inside <= self._parameters and not _reads(expr)
+
+
+def _reads(expr: Any) -> bool:
+    """Whether an expression reads memory, or depends on who computes it."""
+    return has(expr, TensorLoad) or has(expr, ir.Call, lambda call: not is_pure(call))
+
+
+def _replaced(expr: Any, values: Sequence[tuple[Any, Any]]) -> Any:
+    """An expression with some of its parts replaced, by what they are as nodes."""
+
+    def visit(node: Any) -> Any:
+        return next((new for old, new in values if node.same_as(old)), node)
+
+    kinds = {type(old) for old, _ in values}
+    return tvm_ffi.structural_map(expr, [(kind, visit) for kind in kinds], order="post")

@@ -1,0 +1,244 @@
+"""Kernels with symbolic extents, right or with a mistake that few values of these show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tvm.script import tirx as T
+
+WARP: Final = 32
+THREADS: Final = 64
+DEPTH: Final = 4
+AHEAD: Final = DEPTH - 1
+MOST: Final = 64
+"""Rows of the arrays: what is copied beyond them is not judged by a proof."""
+
+Condition = Callable[[Any, Any], Any]
+"""Of the number of a row, or of an iteration, and n."""
+
+
+def _never(at: Any, n: Any) -> Any:
+    return at >= MOST + n
+
+
+def ring(
+    *,
+    first: Condition = lambda s, n: s < n,
+    copies: Condition = lambda i, n: i + AHEAD < n,
+    again: Condition = _never,
+    distance: int = 5,
+    waits: Condition | None = None,
+    clears: Condition = _never,
+    slot: Condition = lambda i, n: i % DEPTH,
+) -> Any:
+    """n rows go through a ring of four slots by cp.async, three ahead, and are read mirrored.
+
+    ``first``: which rows are copied in front of the loop. ``copies``: whether iteration i copies
+    row i + 3. ``again``: whether it copies row i + ``distance``, which is too early. ``waits``:
+    whether it waits; None: always. ``clears``: whether it clears the slot ``slot`` behind the
+    barrier: that of row i - 1 is free.
+    """
+    always = waits is None
+    asked = waits or _never
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((MOST, THREADS), "int32"), C: T.Buffer((MOST, THREADS), "int32"), n: T.int32
+    ):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((DEPTH * THREADS,), "int32", scope="shared")
+            for s in T.serial(AHEAD):
+                if first(s, n):
+                    T.ptx["cp.async.ca.shared.global"](
+                        T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4
+                    )
+                T.ptx.cp.async_.commit_group()
+            for i in T.serial(n):
+                if always:
+                    T.ptx.cp.async_.wait_group(AHEAD - 1)
+                    T.tvm_storage_sync("shared")
+                else:
+                    if asked(i, n):
+                        T.ptx.cp.async_.wait_group(AHEAD - 1)
+                        T.tvm_storage_sync("shared")
+                if clears(i, n):
+                    S[slot(i, n) * THREADS + tx] = 0
+                if copies(i, n):
+                    T.ptx["cp.async.ca.shared.global"](
+                        T.address_of(S[(i + AHEAD) % DEPTH * THREADS + tx]),
+                        T.address_of(A[i + AHEAD, tx]),
+                        4,
+                    )
+                if again(i, n):
+                    T.ptx["cp.async.ca.shared.global"](
+                        T.address_of(S[(i + distance) % DEPTH * THREADS + tx]),
+                        T.address_of(A[i + distance, tx]),
+                        4,
+                    )
+                T.ptx.cp.async_.commit_group()
+                C[i, tx] = S[i % DEPTH * THREADS + THREADS - 1 - tx]
+
+    return main
+
+
+def peeled(short: int = 0) -> Any:
+    """As ``ring``, with the last three iterations behind the loop, n or fewer of them; their waits
+    leave one group less in flight each time. ``short``: of fewer than three, these are not made
+    and not waited for: their rows are read without.
+    """
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((MOST, THREADS), "int32"), C: T.Buffer((MOST, THREADS), "int32"), n: T.int32
+    ):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((DEPTH * THREADS,), "int32", scope="shared")
+            for s in T.serial(AHEAD):
+                if s < n:
+                    T.ptx["cp.async.ca.shared.global"](
+                        T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4
+                    )
+                T.ptx.cp.async_.commit_group()
+            for i in T.serial(T.max(n - AHEAD, 0)):
+                T.ptx.cp.async_.wait_group(AHEAD - 1)
+                T.tvm_storage_sync("shared")
+                T.ptx["cp.async.ca.shared.global"](
+                    T.address_of(S[(i + AHEAD) % DEPTH * THREADS + tx]),
+                    T.address_of(A[i + AHEAD, tx]),
+                    4,
+                )
+                T.ptx.cp.async_.commit_group()
+                C[i, tx] = S[i % DEPTH * THREADS + THREADS - 1 - tx]
+            T.ptx.cp.async_.wait_group(0)
+            if n >= AHEAD or n + short != AHEAD:
+                T.tvm_storage_sync("shared")
+            for j in T.serial(T.min(n, AHEAD)):
+                C[n - 1 - j, tx] = S[(n - 1 - j) % DEPTH * THREADS + THREADS - 1 - tx]
+
+    return main
+
+
+def bounded(rows: Callable[[Any], Any]) -> Any:
+    """The loop in front copies ``rows`` of n rows, as a trip count; the others are copied later."""
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((MOST, THREADS), "int32"), C: T.Buffer((MOST, THREADS), "int32"), n: T.int32
+    ):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((DEPTH * THREADS,), "int32", scope="shared")
+            for s in T.serial(rows(n)):
+                T.ptx["cp.async.ca.shared.global"](
+                    T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4
+                )
+            T.ptx.cp.async_.commit_group()
+            T.ptx.cp.async_.wait_group(0)
+            T.tvm_storage_sync("shared")
+            for i in T.serial(n):
+                C[i, tx] = S[i % DEPTH * THREADS + THREADS - 1 - tx]
+                T.tvm_storage_sync("shared")
+                if i + DEPTH < n:
+                    S[i % DEPTH * THREADS + tx] = A[i + DEPTH, tx]
+                if i + 1 >= DEPTH:
+                    T.tvm_storage_sync("shared")
+
+    return main
+
+
+def ordered_by(steps: Callable[[Any], Any]) -> Any:
+    """Nothing but the barriers of ``steps`` iterations orders the accesses."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((THREADS,), "int32"), n: T.int32):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((THREADS,), "int32", scope="shared")
+            S[tx] = tx
+            for _ in T.serial(steps(n)):
+                T.tvm_storage_sync("shared")
+            C[tx] = S[THREADS - 1 - tx]
+
+    return main
+
+
+def two(condition: Callable[[Any, Any, Any, Any], Any]) -> Any:
+    """n iterations, then m; a barrier of the second ones is left out if ``condition`` says so of
+    its number, n and m, and of how many there were before.
+    """
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((MOST, THREADS), "int32"),
+        C: T.Buffer((MOST, THREADS), "int32"),
+        n: T.int32,
+        m: T.int32,
+    ):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((2 * THREADS,), "int32", scope="shared")
+            made = T.alloc_buffer((1,), "int32", scope="local")
+            made[0] = 0
+            for i in T.serial(n):
+                S[i % 2 * THREADS + tx] = A[i, tx]
+                T.tvm_storage_sync("shared")
+                C[i, tx] = S[i % 2 * THREADS + THREADS - 1 - tx]
+                made[0] = T.min(made[0] + 1, 9)
+            T.tvm_storage_sync("shared")
+            for j in T.serial(m):
+                S[j % 2 * THREADS + tx] = A[j, tx]
+                if not condition(j, n, m, made[0]):
+                    T.tvm_storage_sync("shared")
+                C[j, tx] = S[j % 2 * THREADS + THREADS - 1 - tx]
+
+    return main
+
+
+def tiles(least: Condition, ctas: int = 2) -> Any:
+    """A persistent kernel: tiles of k rows each go through a ring of two slots between two warps.
+
+    The reader waits for row i of a tile as ``least`` says, always if it is right.
+    """
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((MOST, MOST, WARP), "int32"),
+        C: T.Buffer((MOST, MOST, WARP), "int32"),
+        k: T.int32,
+        m: T.int32,
+    ):
+        for bx in T.thread_binding(ctas, thread="blockIdx.x"):
+            for tx in T.thread_binding(2 * WARP, thread="threadIdx.x"):
+                S = T.alloc_buffer((2 * WARP,), "int32", scope="shared")
+                full = T.alloc_buffer((2,), "uint64", scope="shared")
+                empty = T.alloc_buffer((2,), "uint64", scope="shared")
+                slot = T.alloc_buffer((1,), "int32", scope="local")
+                phase = T.alloc_buffer((1,), "int32", scope="local")
+                if tx == 0:
+                    for s in T.serial(2):
+                        T.ptx.mbarrier.init.shared.b64(T.address_of(full[s]), T.uint32(WARP))
+                        T.ptx.mbarrier.init.shared.b64(T.address_of(empty[s]), T.uint32(WARP))
+                T.tvm_storage_sync("shared")
+                slot[0] = 0
+                phase[0] = 0
+                if tx < WARP:
+                    for t in T.serial((m - bx + ctas - 1) // ctas):
+                        for i in T.serial(k):
+                            if least(i, k):
+                                T.cuda.mbarrier_wait(T.address_of(full[slot[0]]), phase[0])
+                            C[t * ctas + bx, i, tx] = S[slot[0] * WARP + WARP - 1 - tx]
+                            T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[slot[0]]))
+                            slot[0] = slot[0] + 1
+                            if slot[0] == 2:
+                                slot[0] = 0
+                                phase[0] = phase[0] ^ 1
+                else:
+                    for t in T.serial((m - bx + ctas - 1) // ctas):
+                        for i in T.serial(k):
+                            T.cuda.mbarrier_wait(T.address_of(empty[slot[0]]), phase[0] ^ 1)
+                            S[slot[0] * WARP + tx - WARP] = A[t * ctas + bx, i, tx - WARP]
+                            T.ptx.mbarrier.arrive.shared.b64(T.address_of(full[slot[0]]))
+                            slot[0] = slot[0] + 1
+                            if slot[0] == 2:
+                                slot[0] = 0
+                                phase[0] = phase[0] ^ 1
+
+    return main
