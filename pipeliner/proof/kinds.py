@@ -18,6 +18,7 @@ from tvm_ffi.structural import WalkResult
 
 from ..emulator.launch.evaluate import evaluate
 from ..emulator.launch.host import Launch
+from ..emulator.translate.operation import is_trip_count
 from ..errors import EmulatorError
 from ..passes.ir.nodes import has, variables
 from .reading.deciding import deciding
@@ -38,7 +39,7 @@ class Kinds:
 
     def __init__(self, host: Any, kernels: Mapping[str, Any]) -> None:
         self._host, self._kernels = host, kernels
-        self._parts = {name: _Parts(func) for name, func in kernels.items()}
+        self._parts = {name: Parts(func) for name, func in kernels.items()}
 
     def kind(self, values: Mapping[str, int]) -> Kind:
         """The kind of some values: themselves, where nothing more is known."""
@@ -49,8 +50,11 @@ class Kinds:
             return tuple(sorted(values.items()))
 
 
-class _Parts:
-    """The parts of what decides in a device function that a launch gives the value of."""
+class Parts:
+    """The parts of what decides in a device function that a launch gives the value of.
+
+    Of trip counts that it asks for it has none: a walk leaves them open.
+    """
 
     def __init__(self, func: Any) -> None:
         self._func = func
@@ -92,7 +96,11 @@ def _made_of(expr: Any, wanted: set[Any]) -> Iterator[Any]:
     found: list[Any] = []
 
     def visit(node: Any) -> Any:
+        if isinstance(node, ir.Call) and is_trip_count(node):
+            return WalkResult.SKIP
         inside = variables(node)
+        if has(node, ir.Call, is_trip_count):
+            return None
         if inside and inside <= wanted and not has(node, TensorLoad):
             found.append(node)
             return WalkResult.SKIP

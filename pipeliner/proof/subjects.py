@@ -19,7 +19,7 @@ from ..emulator.lower import is_device_function
 from ..emulator.memory.grid import Block
 from ..emulator.translate.compiler import compile_kernel
 from ..errors import EmulatorError
-from ..passes.ir.nodes import const_int, variables
+from ..passes.ir.nodes import const_int, uses, variables
 from .execution import Launched
 from .reading.deciding import deciding
 from .reading.ends import with_trip_counts
@@ -105,13 +105,15 @@ def subject(
     extents = LoopExtents(Reaching(func, found), found.values)
     who = entering(func, launch, extents)
     known = {var: value for var, value in given.items() if var not in many} if many else {}
-    nothing = idle(func, found) if many and not launch.dependent else frozenset()
+    nothing = idle(func, found) if many else frozenset()
     loops = families(func, found, extents, who, OpenValues(many, known, nothing))
     unbounded: Why = ""
     if loops.unbounded:
         unbounded = Reason("proof.of_extents", names=tuple(least or ()), decides=loops.unbounded)
     open_loops = []
     for family in loops.families:
+        if many and not family.grows and uses(family.whole, given):
+            continue  # it makes as many iterations, whatever the values are
         fewest = least_count(func, launch, family.whole, family.outside, many)
         is_even = is_even_in_cluster(func, launch, family.whole, any_values=family.grows)
         if is_even and (fewest >= 0 or not family.more):

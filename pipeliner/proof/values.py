@@ -30,7 +30,7 @@ from ..passes.ir.nodes import uses, variables
 from .claims import counts
 from .execution import Launched
 from .kernels import Found, proofs_of, together
-from .kinds import Kinds
+from .kinds import Kinds, Parts
 from .proof import ExtentValues, KernelProof
 from .reading.arguments import obstacle, of_grids
 from .reading.deciding import deciding
@@ -72,6 +72,7 @@ class _All:
         self._host, self._kernels, self._seconds = host, kernels, seconds
         self._end = time.perf_counter() + seconds
         self._kinds = Kinds(host, kernels)
+        self._far_parts: dict[Any, dict[str, Parts] | None] = {}
         self._found = Found()
         self._proofs: dict[str, list[KernelProof]] = {name: [] for name in kernels}
         self._grown: set[str] = set()  # loops whose trip counts the values give
@@ -110,7 +111,7 @@ class _All:
         least, every = self._thresholds(known, names)
         if least is None:
             return False
-        if prod(every.values()) > _MOST_GROUPS or max(least.values()) > _MOST:
+        if prod(every.values()) > _MOST or max(least.values()) >= _MOST:
             return self._failed(Reason("proof.many_values", names=tuple(sorted(names))))
         for name in sorted(names):
             groups: dict[Any, int] = {}
@@ -122,12 +123,33 @@ class _All:
             for value in groups.values():
                 if not self._cover({**known, name: value}, names - {name}):
                     return False
-        ordered = sorted(names)
-        for rest in product(*(range(every[name]) for name in ordered)):
-            values = {n: least[n] + more for n, more in zip(ordered, rest, strict=True)}
-            if not self._far(known, values, every):
+        kinds: dict[Any, dict[str, int]] = {}
+        for rest in product(*(range(every[name]) for name in least)):
+            values = {name: least[name] + more for name, more in zip(least, rest, strict=True)}
+            tried = self._tried(known, values, every)
+            if tried is None:
                 return False
-        return True
+            kinds.setdefault(self._far_kind({**known, **tried}, least), values)
+        if len(kinds) > _MOST_GROUPS:
+            return self._failed(Reason("proof.many_values", names=tuple(sorted(names))))
+        return all(self._far(known, values, every) for values in kinds.values())
+
+    def _far_kind(self, values: dict[str, int], least: dict[str, int]) -> Any:
+        """What is the same for large values with which all is the same, but for trip counts."""
+        key = tuple(sorted(least)), tuple(sorted(values.keys() - least.keys()))
+        if key not in self._far_parts:
+            made = list(self._subjects(values, least))
+            linked = any(one.remainder[0] > 1 for launched in made for one in launched.families)
+            parts = {launched.kernel.name: Parts(launched.func) for launched in made}
+            self._far_parts[key] = None if linked else parts
+        itself, known = tuple(sorted(values.items())), self._far_parts[key]
+        if known is None:
+            return itself  # what these values leave, divided, is what trip counts leave
+        try:
+            found = launches(self._host, self._kernels, values)
+            return tuple(known[launch.kernel].kind(launch) for launch in found)
+        except EmulatorError:
+            return itself
 
     def _one(self, known: dict[str, int]) -> bool:
         """Prove the kernels with values of all extents; whether they are right."""
@@ -256,11 +278,11 @@ class _All:
         """Values with which loops make as many iterations as in an execution that is wrong."""
         counted: dict[str, dict[int, None]] = {name: {} for name in values}
         for trip in wrong.trips:
-            whole = launched.families[trip.family].whole
-            for var in variables(whole) & set(launched.parameters):
-                more = _value(whole, launched.given, var, trip.count, values, every)
-                if more is not None:
-                    counted[str(var.name)].setdefault(more)
+            for whole in (one.whole for one in launched.families if one.name == trip.loop):
+                for var in variables(whole) & set(launched.parameters):
+                    more = _value(whole, launched.given, var, trip.count, values, every)
+                    if more is not None:
+                        counted[str(var.name)].setdefault(more)
         choices = [counted[name] or {values[name]: None} for name in values]
         for some in islice(product(*choices), _MOST_TRIED):
             yield dict(zip(values, some, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from tvm import tirx
 from tvm.script import tirx as T
 
 WARP: Final = 32
@@ -17,8 +18,11 @@ MOST: Final = 64
 Condition = Callable[[Any, Any], Any]
 """Of the number of a row, or of an iteration, and n."""
 
+_COPY: Final = "cp.async.ca.shared.global"
 
-def _never(at: Any, n: Any) -> Any:
+
+def never(at: Any, n: Any) -> Any:
+    """A condition that never holds."""
     return at >= MOST + n
 
 
@@ -26,21 +30,18 @@ def ring(
     *,
     first: Condition = lambda s, n: s < n,
     copies: Condition = lambda i, n: i + AHEAD < n,
-    again: Condition = _never,
-    distance: int = 5,
-    waits: Condition | None = None,
-    clears: Condition = _never,
+    again: Condition = never,
+    distance: int = DEPTH + 1,
+    unasked: Condition = never,
+    clears: Condition = never,
     slot: Condition = lambda i, n: i % DEPTH,
 ) -> Any:
     """n rows go through a ring of four slots by cp.async, three ahead, and are read mirrored.
 
     ``first``: which rows are copied in front of the loop. ``copies``: whether iteration i copies
-    row i + 3. ``again``: whether it copies row i + ``distance``, which is too early. ``waits``:
-    whether it waits; None: always. ``clears``: whether it clears the slot ``slot`` behind the
-    barrier: that of row i - 1 is free.
+    row i + 3. ``again``: whether it copies row i + ``distance``, which is too early. ``unasked``:
+    whether it does not wait. ``clears``: whether it clears the slot ``slot``.
     """
-    always = waits is None
-    asked = waits or _never
 
     @T.prim_func(s_tir=True)
     def main(
@@ -50,28 +51,22 @@ def ring(
             S = T.alloc_buffer((DEPTH * THREADS,), "int32", scope="shared")
             for s in T.serial(AHEAD):
                 if first(s, n):
-                    T.ptx["cp.async.ca.shared.global"](
-                        T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4
-                    )
+                    T.ptx[_COPY](T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4)
                 T.ptx.cp.async_.commit_group()
             for i in T.serial(n):
-                if always:
+                if tirx.Not(unasked(i, n)):
                     T.ptx.cp.async_.wait_group(AHEAD - 1)
                     T.tvm_storage_sync("shared")
-                else:
-                    if asked(i, n):
-                        T.ptx.cp.async_.wait_group(AHEAD - 1)
-                        T.tvm_storage_sync("shared")
                 if clears(i, n):
                     S[slot(i, n) * THREADS + tx] = 0
                 if copies(i, n):
-                    T.ptx["cp.async.ca.shared.global"](
+                    T.ptx[_COPY](
                         T.address_of(S[(i + AHEAD) % DEPTH * THREADS + tx]),
                         T.address_of(A[i + AHEAD, tx]),
                         4,
                     )
                 if again(i, n):
-                    T.ptx["cp.async.ca.shared.global"](
+                    T.ptx[_COPY](
                         T.address_of(S[(i + distance) % DEPTH * THREADS + tx]),
                         T.address_of(A[i + distance, tx]),
                         4,
@@ -82,10 +77,30 @@ def ring(
     return main
 
 
+def counted_down(step: int) -> Any:
+    """A barrier of iteration i is left out where a register, counted down from n, says so."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((MOST, THREADS), "int32"), n: T.int32):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((THREADS,), "int32", scope="shared")
+            left = T.alloc_buffer((1,), "int32", scope="local")
+            left[0] = n
+            for i in T.serial(n):
+                S[tx] = i
+                if left[0] > 0:
+                    T.tvm_storage_sync("shared")
+                C[i, tx] = S[THREADS - 1 - tx]
+                T.tvm_storage_sync("shared")
+                left[0] = left[0] - step
+
+    return main
+
+
 def peeled(short: int = 0) -> Any:
-    """As ``ring``, with the last three iterations behind the loop, n or fewer of them; their waits
-    leave one group less in flight each time. ``short``: of fewer than three, these are not made
-    and not waited for: their rows are read without.
+    """As ``ring``, with the last three iterations behind the loop, or as many as there are.
+
+    ``short``: if n is so many less than three, nothing is waited for there.
     """
 
     @T.prim_func(s_tir=True)
@@ -96,14 +111,12 @@ def peeled(short: int = 0) -> Any:
             S = T.alloc_buffer((DEPTH * THREADS,), "int32", scope="shared")
             for s in T.serial(AHEAD):
                 if s < n:
-                    T.ptx["cp.async.ca.shared.global"](
-                        T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4
-                    )
+                    T.ptx[_COPY](T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4)
                 T.ptx.cp.async_.commit_group()
             for i in T.serial(T.max(n - AHEAD, 0)):
                 T.ptx.cp.async_.wait_group(AHEAD - 1)
                 T.tvm_storage_sync("shared")
-                T.ptx["cp.async.ca.shared.global"](
+                T.ptx[_COPY](
                     T.address_of(S[(i + AHEAD) % DEPTH * THREADS + tx]),
                     T.address_of(A[i + AHEAD, tx]),
                     4,
@@ -120,7 +133,7 @@ def peeled(short: int = 0) -> Any:
 
 
 def bounded(rows: Callable[[Any], Any]) -> Any:
-    """The loop in front copies ``rows`` of n rows, as a trip count; the others are copied later."""
+    """``rows`` of n rows are copied in front of the loop, the others in it, four slots in all."""
 
     @T.prim_func(s_tir=True)
     def main(
@@ -129,9 +142,7 @@ def bounded(rows: Callable[[Any], Any]) -> Any:
         for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
             S = T.alloc_buffer((DEPTH * THREADS,), "int32", scope="shared")
             for s in T.serial(rows(n)):
-                T.ptx["cp.async.ca.shared.global"](
-                    T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4
-                )
+                T.ptx[_COPY](T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4)
             T.ptx.cp.async_.commit_group()
             T.ptx.cp.async_.wait_group(0)
             T.tvm_storage_sync("shared")
@@ -140,8 +151,7 @@ def bounded(rows: Callable[[Any], Any]) -> Any:
                 T.tvm_storage_sync("shared")
                 if i + DEPTH < n:
                     S[i % DEPTH * THREADS + tx] = A[i + DEPTH, tx]
-                if i + 1 >= DEPTH:
-                    T.tvm_storage_sync("shared")
+                T.tvm_storage_sync("shared")
 
     return main
 
@@ -161,9 +171,11 @@ def ordered_by(steps: Callable[[Any], Any]) -> Any:
     return main
 
 
-def two(condition: Callable[[Any, Any, Any, Any], Any]) -> Any:
-    """n iterations, then m; a barrier of the second ones is left out if ``condition`` says so of
-    its number, n and m, and of how many there were before.
+def two(unasked: Callable[[Any, Any, Any, Any], Any]) -> Any:
+    """n iterations, then m.
+
+    A barrier of the second ones is left out if ``unasked`` says so of its number, n and m, and of
+    how many there were before.
     """
 
     @T.prim_func(s_tir=True)
@@ -185,17 +197,17 @@ def two(condition: Callable[[Any, Any, Any, Any], Any]) -> Any:
             T.tvm_storage_sync("shared")
             for j in T.serial(m):
                 S[j % 2 * THREADS + tx] = A[j, tx]
-                if not condition(j, n, m, made[0]):
+                if tirx.Not(unasked(j, n, m, made[0])):
                     T.tvm_storage_sync("shared")
                 C[j, tx] = S[j % 2 * THREADS + THREADS - 1 - tx]
 
     return main
 
 
-def tiles(least: Condition, ctas: int = 2) -> Any:
-    """A persistent kernel: tiles of k rows each go through a ring of two slots between two warps.
+def tiles(unasked: Condition = never, ctas: int = 2) -> Any:
+    """A persistent kernel: m tiles of k rows each go through a ring of two slots between two warps.
 
-    The reader waits for row i of a tile as ``least`` says, always if it is right.
+    The reader of row i of a tile does not wait where ``unasked`` says so of i and k.
     """
 
     @T.prim_func(s_tir=True)
@@ -222,7 +234,7 @@ def tiles(least: Condition, ctas: int = 2) -> Any:
                 if tx < WARP:
                     for t in T.serial((m - bx + ctas - 1) // ctas):
                         for i in T.serial(k):
-                            if least(i, k):
+                            if tirx.Not(unasked(i, k)):
                                 T.cuda.mbarrier_wait(T.address_of(full[slot[0]]), phase[0])
                             C[t * ctas + bx, i, tx] = S[slot[0] * WARP + WARP - 1 - tx]
                             T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[slot[0]]))
@@ -240,5 +252,46 @@ def tiles(least: Condition, ctas: int = 2) -> Any:
                             if slot[0] == 2:
                                 slot[0] = 0
                                 phase[0] = phase[0] ^ 1
+
+    return main
+
+
+def ragged(beyond: int = 0) -> Any:
+    """n elements in tiles of four rows of threads; ``beyond``: a barrier is left out for the last
+    tile where more threads than that have an element in it.
+    """
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((MOST * 8,), "int32"), C: T.Buffer((MOST * 8,), "int32"), n: T.int32):
+        for tx in T.thread_binding(8, thread="threadIdx.x"):
+            S = T.alloc_buffer((8,), "int32", scope="shared")
+            for t in T.serial((n + 7) // 8):
+                if t * 8 + tx < n:
+                    S[tx] = A[t * 8 + tx]
+                T.tvm_storage_sync("shared")
+                if t * 8 + (7 - tx) < n:
+                    C[t * 8 + tx] = S[7 - tx]
+                if beyond == 0 or (n - 1) % 8 != beyond or t * 8 + 16 < n:
+                    T.tvm_storage_sync("shared")
+
+    return main
+
+
+def grids(uneven: bool) -> Any:
+    """A CTA for each of n rows; ``uneven``: those behind row 40 do not wait."""
+    first = 40 if uneven else -1
+
+    @T.prim_func(s_tir=True)
+    def main(a: T.handle, c: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n, THREADS), "int32")
+        C = T.match_buffer(c, (n, THREADS), "int32")
+        for bx in T.thread_binding(n, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                S = T.alloc_buffer((THREADS,), "int32", scope="shared")
+                S[tx] = A[bx, tx]
+                if first < 0 or bx <= first:
+                    T.tvm_storage_sync("shared")
+                C[bx, tx] = S[THREADS - 1 - tx]
 
     return main

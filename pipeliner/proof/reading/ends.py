@@ -7,12 +7,16 @@
 A walk that leaves the trip count open answers with one that is known to be near, or with any that
 is far enough to decide alike. Elsewhere the answer is the extent, as before: the code is the same.
 
-Does not handle: an extent that such a comparison has a multiple of, or that is rounded otherwise.
+What is compared may also be a multiple of the trip count and more, which repeats with n:
+
+    for t in range((n + 511) // 512):      (n + 63) // 64  =>  8 * trip_count(t, ...) + rest(n)
+        if t * 8 + x < (n + 63) // 64:     rest(n) = (n + 63) // 64 - 8 * ((n + 511) // 512)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from fractions import Fraction
 from typing import Any
 
 import tvm_ffi
@@ -20,10 +24,10 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi.structural import WalkResult
 
-from ...emulator.translate.operation import TRIP_COUNT, is_pure
-from ...passes.ir.nodes import const_int, has, substitute, variables
+from ...emulator.translate.operation import TRIP_COUNT, is_pure, is_trip_count
+from ...passes.ir.nodes import const_int, has, simplify, substitute, variables
 from .deciding import numbered_statements
-from .eventually import COMPARISONS
+from .eventually import COMPARISONS, Repeats, Unbounded
 
 
 def with_trip_counts(func: Any, parameters: Collection[Any]) -> Any:
@@ -33,6 +37,15 @@ def with_trip_counts(func: Any, parameters: Collection[Any]) -> Any:
         return func
     changes = [(kind, ends.asked) for kind in COMPARISONS]
     return func.with_body(tvm_ffi.structural_map(func.body, changes, order="post"))
+
+
+def as_written(expr: Any) -> str:
+    """An expression as it was before it asked for trip counts."""
+
+    def extent(call: Any) -> Any:
+        return call.args[2] if is_trip_count(call) else call
+
+    return str(simplify(tvm_ffi.structural_map(expr, [(ir.Call, extent)], order="post")))
 
 
 class _Ends:
@@ -68,18 +81,31 @@ class _Ends:
             if not self._is_given(node):
                 return None
             for number, extent in loops:
-                if str(node.ty) == str(extent.ty):
-                    more = const_int(node - extent)
-                    if more is not None:
-                        asking = tirx.call_pure_extern(
-                            str(extent.ty), TRIP_COUNT, tirx.IntImm("int32", number), extent
-                        )
-                        values.append((node, asking + tirx.const(more, str(extent.ty))))
-                        break
+                factor = self._factor(node, extent)
+                if factor:
+                    dtype = str(extent.ty)
+                    place, times = tirx.IntImm("int32", number), tirx.const(factor, dtype)
+                    asking = tirx.call_pure_extern(dtype, TRIP_COUNT, place, extent)
+                    values.append((node, asking * times + simplify(node - extent * times)))
+                    break
             return WalkResult.SKIP
 
         tvm_ffi.structural_walk(whole, [(ir.Expr, visit)], order="pre")
         return _replaced(whole, values) if values else comparison
+
+    def _factor(self, expr: Any, extent: Any) -> int:
+        """How many times as fast as an extent an expression grows; 0: that is no whole number."""
+        if str(expr.ty) != str(extent.ty):
+            return 0
+        forms = Repeats(set(self._parameters), {}, {})
+        try:
+            fast, slow = forms.form(expr).slopes, forms.form(extent).slopes
+        except Unbounded:
+            return 0
+        ratios = {slope / slow[var] for var, slope in fast.items() if var in slow}
+        (ratio,) = ratios if len(ratios) == 1 else (Fraction(0),)
+        whole = fast.keys() == slow.keys() and ratio > 0 and ratio.denominator == 1
+        return int(ratio) if whole else 0
 
     def _whole(self, expr: Any) -> Any:
         """An expression with named values put in that no memory is read for."""

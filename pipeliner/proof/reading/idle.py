@@ -28,8 +28,17 @@ _PLAIN: Final = (
 )
 
 
+_DEPENDENT: Final = "tirx.use_programtic_dependent_launch"
+
+
 def idle(func: Any, deciding: Deciding) -> frozenset[int]:
-    """Return the numbers of the statements of a device function in which nothing is judged."""
+    """Return the numbers of the statements of a device function in which nothing is judged.
+
+    None, if it may be launched before the kernel before has ended: accesses of global memory are
+    judged there.
+    """
+    if _DEPENDENT in map(str, func.attrs["tirx.kernel_launch_params"]):
+        return frozenset()
     known: dict[Any, bool] = {}
 
     def is_idle(stmt: Any) -> bool:

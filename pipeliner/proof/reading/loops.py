@@ -21,6 +21,7 @@ from ...emulator.translate.control_flow import may_wait
 from ...passes.ir.kernels import bodies
 from ...passes.ir.nodes import const_int, uses, variables
 from .deciding import Deciding
+from .ends import as_written
 from .entering import ThreadMask
 from .eventually import Repeats, Unbounded
 from .extents import LoopExtents
@@ -169,7 +170,9 @@ def families(
         if isinstance(repeats, Repeats):
             break
         blamed, expr = repeats
-        unbounded = unbounded or (str(expr) if _reaches(expr, values.least, deciding) else "")
+        unbounded = unbounded or (
+            as_written(expr) if _reaches(expr, values.least, deciding) else ""
+        )
         if blamed is None:
             return Loops(unbounded=unbounded)
         left.remove(blamed)
