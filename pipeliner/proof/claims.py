@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .execution import Launched
+from .launched import Launched
 from .proof import LoopCounts
 from .reading.loops import LAPS, Family
 from .refuted import Refuted

@@ -20,7 +20,7 @@ from ..emulator.launch.host import Launch
 from ..emulator.memory.grid import Block
 from ..errors import EmulatorError
 from ..passes.ir.nodes import variables
-from .execution import Launched
+from .launched import Launched
 from .reading.extents import LoopExtents, arguments
 from .reading.loops import Family
 from .reading.reaching import CLUSTER, GRID, Reaching, tags_of

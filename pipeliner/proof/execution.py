@@ -7,32 +7,25 @@ the others follow. Where that is asked, the state of the whole machine can be to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from ..diagnostics import Reason, Why
+from ..diagnostics import Reason
 from ..emulator import Hazard
 from ..emulator.base.requests import Program
 from ..emulator.engine.machine import Cluster, Cta, HazardLog
 from ..emulator.engine.scheduler import FIRST, Scheduler
 from ..emulator.engine.thread_group import ThreadGroup
-from ..emulator.launch.host import Launch
 from ..emulator.memory.global_memory import Region
 from ..emulator.memory.grid import Block, Grid, GridBarrier
 from ..emulator.memory.snapshot import Snapshot
 from ..emulator.memory.spaces import GlobalView
 from ..emulator.translate.compiler import CompiledKernel
-from ..emulator.translate.source import Code, Entry
-from ..emulator.units.fragments import WARP
-from ..emulator.units.wgmma import WARPGROUP
-from .reading.deciding import Deciding
-from .reading.entering import ThreadMask
+from .launched import Launched
 from .reading.loops import Family
-from .slicing import sliced
 
 _LONG_AGO: Final = 40
 """Iterations after which it is one who wrote something: rings are shorter."""
@@ -64,61 +57,6 @@ Entrant = tuple[int, int]
 
 Head = tuple[int, tuple[int, ...]]
 """A family by its number, and the iterations of the open loops around."""
-
-
-@dataclass
-class Launched:
-    """One kernel to run: what it is compiled to, how it is launched, which loops are open."""
-
-    kernel: CompiledKernel
-    launch: Launch
-    deciding: Deciding
-    families: tuple[Family, ...]
-    blocks: tuple[tuple[Block, Block], ...]  # place in the cluster and blockIdx of each CTA
-    threads: int
-    dims: Block
-    dynamic: int
-    uneven: Why = ""  # why CTAs may come to different barriers of the grid
-    inside: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # loops around statements
-    entering: Mapping[int, ThreadMask] = field(default_factory=dict)  # by loop, who may come to it
-    is_short: bool = False
-    unbounded: Why = ""  # why it can not stand for other values of what is left open
-    repeats: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # after, every, of these
-    parameters: tuple[Any, ...] = ()  # variables of these
-    func: Any = None  # as it is run, with these asked for
-    given: Mapping[Any, int] = field(default_factory=dict)  # arguments, and where the first CTA is
-
-    @property
-    def near(self) -> tuple[Family, ...]:
-        """Loops that grow, and may make fewer iterations than walks leave open."""
-        return tuple(one for one in self.families if one.grows and one.fewest < one.far)
-
-    @property
-    def entry(self) -> Entry:
-        """What its thread groups run: of the short form, what a proof needs alone."""
-        if not self.is_short:
-            return self.kernel.code.in_step
-        deciding = frozenset(self.deciding.buffers)
-        return _sliced(self.kernel.code, deciding, bool(self.launch.dependent))
-
-    @property
-    def together(self) -> int:
-        """Threads of a group: of the short form, a warpgroup where warps are groups else."""
-        if not self.kernel.by_warp:
-            return self.threads
-        return WARPGROUP if self.is_short and self.threads % WARPGROUP == 0 else WARP
-
-    def short(self, families: tuple[Family, ...]) -> Launched:
-        """Return the short form, with some of the loops open.
-
-        It runs less code and goes fewer ways: what is wrong with it may be of that form alone.
-        """
-        return replace(self, families=families, is_short=True)
-
-
-@lru_cache(maxsize=16)
-def _sliced(code: Code, deciding: frozenset[str], dependent: bool) -> Entry:
-    return sliced(code, deciding, dependent=dependent)
 
 
 class Execution:

@@ -10,9 +10,10 @@ from typing import Any, Final
 from ..diagnostics import Reason, Why
 from ..emulator import Hazard
 from ..emulator.launch.host import Launch
+from ..emulator.memory.grid import Block
 from .claims import claims, counts
 from .ctas import blocks_to_run
-from .execution import Launched
+from .launched import Launched
 from .proof import KernelProof, weakest
 from .reading.loops import Family
 from .reading.scopes import at_gpu_scope
@@ -67,19 +68,38 @@ def proofs_of(
         if calls:
             found.assumed.append(Reason("proof.at_gpu_scope", kernel=name, calls=calls))
         own_seconds = OWN_SECONDS * max(1.0, seconds / SECONDS)
-        proofs = [_of_kernel(own, seconds, own_seconds)]
-        names = {loop.name for loop in proofs[0].loops if loop.only}
-        counted = [family for family in own.families if counts(family).name in names]
-        firsts, all_alike = blocks_to_run(own.func, launch, own, counted)
-        for first in firsts[1:] if proofs[0].ok else ():
-            other = subject(func, launch, first, least)
-            proofs.append(_of_kernel(other, seconds, own_seconds))
+        proofs, all_alike = _of_ctas(own, seconds, own_seconds, least)
         if not all_alike:
             found.assumed.append(Reason("proof.of_ctas"))
         if name in found.kernels:
             proofs.append(found.kernels[name])
         found.kernels[name] = together(proofs)
     return found
+
+
+def _of_ctas(
+    own: Launched, seconds: float, own_seconds: float, least: Mapping[str, int] | None
+) -> tuple[list[KernelProof], bool]:
+    """What can be proved of one CTA of each kind, and whether these are all.
+
+    Where some are proved for their own trip counts alone, these tell CTAs apart, too.
+    """
+    proofs: dict[Block, KernelProof] = {}
+    counted: list[Family] = []
+    while True:
+        firsts, all_alike = blocks_to_run(own.func, own.launch, own, counted)
+        for first in firsts:
+            if first in proofs:
+                continue
+            one = own if first == (0, 0, 0) else subject(own.source, own.launch, first, least)
+            proofs[first] = _of_kernel(one, seconds, own_seconds)
+            if not proofs[first].ok:
+                return list(proofs.values()), all_alike
+        names = {loop.name for proof in proofs.values() for loop in proof.loops if loop.only}
+        more = [family for family in own.families if counts(family).name in names]
+        if len(more) == len(counted):
+            return list(proofs.values()), all_alike
+        counted = more
 
 
 def together(proofs: Sequence[KernelProof]) -> KernelProof:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -98,12 +99,15 @@ class KernelProof:
 
 def weakest(proofs: Sequence[KernelProof]) -> tuple[LoopCounts, ...]:
     """The trip counts of loops that are in all proofs of one kernel, each of other launches."""
-    found: dict[str, LoopCounts] = {}
-    for loop in (loop for proof in proofs for loop in proof.loops):
-        known = found.setdefault(loop.name, loop)
-        only = dict.fromkeys(filter(None, (known.only, loop.only)))
-        least = max(known.least, loop.least)
-        found[loop.name] = replace(known, least=least, only=" or ".join(only))
+    found: dict[tuple[str, int], LoopCounts] = {}
+    for proof in proofs:
+        seen: Counter[str] = Counter()
+        for loop in proof.loops:
+            key = loop.name, seen[loop.name]  # several loops may have one name
+            seen[loop.name] += 1
+            known = found.setdefault(key, loop)
+            only = known.only or loop.only
+            found[key] = replace(known, least=max(known.least, loop.least), only=only)
     return tuple(found.values())
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from ..diagnostics import Reason
 from ..emulator import Hazard
 from .drawn import Moment, moments
-from .execution import Abandoned, Execution, Head, Launched
+from .execution import Abandoned, Execution, Head
+from .launched import Launched
 from .reading.loops import Family
 
 

@@ -20,7 +20,7 @@ from ..emulator.memory.grid import Block
 from ..emulator.translate.compiler import compile_kernel
 from ..errors import EmulatorError
 from ..passes.ir.nodes import const_int, uses, variables
-from .execution import Launched
+from .launched import Launched
 from .reading.deciding import deciding
 from .reading.ends import with_trip_counts
 from .reading.entering import entering
@@ -95,6 +95,7 @@ def subject(
     ``least``: parameters, by name, that may have any value from these on, beside the one that the
     launch has.
     """
+    source = func
     given = {var: value.value for var, value in arguments(func, launch)}
     many = {var: (least or {})[str(var.name)] for var in given if str(var.name) in (least or {})}
     if many:
@@ -150,6 +151,7 @@ def subject(
         },
         parameters=tuple(many),
         given=given | _place(func, first),
+        source=source,
         func=func,
     )
 

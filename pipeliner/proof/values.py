@@ -28,9 +28,9 @@ from ..emulator.launch.evaluate import evaluate
 from ..errors import EmulatorError
 from ..passes.ir.nodes import uses, variables
 from .claims import counts
-from .execution import Launched
 from .kernels import Found, proofs_of, together
 from .kinds import Kinds, Parts
+from .launched import Launched
 from .proof import ExtentValues, KernelProof
 from .reading.arguments import obstacle, of_grids
 from .reading.deciding import deciding

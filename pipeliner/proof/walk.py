@@ -17,7 +17,8 @@ from typing import Final
 from ..emulator import Hazard
 from ..errors import EmulatorError
 from .branching import Branch, begin
-from .execution import Abandoned, Execution, Head, Launched
+from .execution import Abandoned, Execution, Head
+from .launched import Launched
 from .refuted import Refuted, refutation
 
 State = bytes

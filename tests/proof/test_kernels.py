@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pipeliner
@@ -20,6 +22,7 @@ from pipeliner.schedules import (
     schedule_gemm,
 )
 
+from ..corpus.annotated import dynamic_trip
 from ..emulator.raw import lower
 from ..emulator.ring import DEPTH, reversing_ring
 
@@ -107,3 +110,30 @@ def test_the_command_says_what_is_proved(capsys: pytest.CaptureFixture[str]) -> 
     assert len(said["assumptions"]) >= 2
     assert main([*words, "--target", "a100", "--prove"]) == 0
     assert "no hazard in any interleaving" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("persistent", [None, pytest.param(4, marks=pytest.mark.deep("the other"))])
+def test_a_gemm_is_right_for_every_number_of_rows(persistent: int | None) -> None:
+    """The emulator agrees at numbers of rows that are drawn at random."""
+    spec = Gemm(None, 32, 64, layout="NN")
+    tile = GemmTile(16, 32, 16, persistent=persistent)
+    kernel = pipeliner.build(schedule_gemm(spec, tile), "a100")
+    (found,) = kernel.proof.kernels
+    assert found.ok, found.statement
+    assert [(one.name, one.least, one.only) for one in found.values] == [("m", 0, "")]
+    rng = random.Random(24)
+    for _ in range(2):
+        assert pipeliner.verify(kernel, extents={"m": rng.randrange(1, 99)}).ok
+
+
+def test_a_loop_of_any_extent_is_right_for_every_one() -> None:
+    kernel = pipeliner.build(dynamic_trip, "a100")
+    (found,) = kernel.proof.kernels
+    assert found.ok, found.statement
+    assert str(found.values[0].said) == "every value of n from 0 on"
+    rng, numbers = random.Random(24), np.random.default_rng(24)
+    for n in (0, 1, rng.randrange(2, 40)):
+        a = numbers.standard_normal((16, n)).astype(np.float32)
+        expected = {"C": a[::-1] + np.float32(1)}
+        given = [a, np.zeros_like(a), n]
+        assert pipeliner.verify(kernel, given, reference=lambda *_, c=expected: c).ok

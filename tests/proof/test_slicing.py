@@ -8,7 +8,8 @@ import pytest
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.proof.execution import Execution, Launched
+from pipeliner.proof.execution import Execution
+from pipeliner.proof.launched import Launched
 from pipeliner.proof.prove import prove
 from pipeliner.proof.subjects import host_and_kernels, launches, subject
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
