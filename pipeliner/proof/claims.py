@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .launched import Launched
 from .proof import LoopCounts
 from .reading.loops import LAPS, Family
-from .refuted import Refuted
+from .running.launched import Launched
+from .running.refuted import Refuted
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from ..emulator.launch.host import Launch
 from ..emulator.memory.grid import Block
 from .claims import claims, counts
 from .ctas import blocks_to_run
-from .launched import Launched
 from .proof import KernelProof, weakest
 from .reading.loops import Family
 from .reading.scopes import at_gpu_scope
-from .refuted import Refuted, repeated
-from .subjects import launches, subject
-from .walk import Walk
+from .running.launched import Launched
+from .running.refuted import Refuted, repeated
+from .running.subjects import launches, subject
+from .running.walk import Walk
 
 SECONDS: Final = 120.0
 """What the walks of one kernel may take, before it is run with its own trip counts alone."""

@@ -25,7 +25,7 @@ from .reading.deciding import deciding
 from .reading.extents import LoopExtents, arguments
 from .reading.idle import idle
 from .reading.reaching import GRID, Reaching, tags_of
-from .subjects import admitted
+from .running.subjects import admitted
 
 _MOST_CTAS: Final = 64
 """CTAs for which such expressions are computed one by one."""

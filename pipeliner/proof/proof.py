@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..diagnostics import Reason, Why
-from .refuted import Refuted
+from .running.refuted import Refuted
 
 
 @dataclass(frozen=True, slots=True)

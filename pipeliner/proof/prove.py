@@ -14,7 +14,7 @@ from ..plan import PLAN_ATTR, KernelPlan
 from .agreement import disagreements
 from .kernels import SECONDS, Found, proofs_of
 from .proof import Proof
-from .subjects import host_and_kernels, symbolic
+from .running.subjects import host_and_kernels, symbolic
 from .values import proofs_of_all
 
 _REMEMBERED: Final = 64

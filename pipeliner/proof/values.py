@@ -30,7 +30,6 @@ from ..passes.ir.nodes import uses, variables
 from .claims import counts
 from .kernels import Found, proofs_of, together
 from .kinds import Kinds, Parts
-from .launched import Launched
 from .proof import ExtentValues, KernelProof
 from .reading.arguments import obstacle, of_grids
 from .reading.deciding import deciding
@@ -38,8 +37,9 @@ from .reading.extents import least_count
 from .reading.idle import idle
 from .reading.loops import Family
 from .reading.reaching import GRID, Reaching
-from .refuted import Refuted
-from .subjects import admitted, launches, subject
+from .running.launched import Launched
+from .running.refuted import Refuted
+from .running.subjects import admitted, launches, subject
 
 _MOST: Final = 1 << 12
 """Values of an extent that are proved one by one, or in groups, at most."""

@@ -15,7 +15,7 @@ from tvm import tirx
 from pipeliner.emulator import emulate
 from pipeliner.proof.proof import KernelProof
 from pipeliner.proof.prove import prove
-from pipeliner.proof.subjects import host_and_kernels, symbolic
+from pipeliner.proof.running.subjects import host_and_kernels, symbolic
 
 from ..emulator.raw import lower
 from . import extents

@@ -25,7 +25,7 @@ import pipeliner
 from pipeliner.emulator import emulate
 from pipeliner.mutation import mutants, mutated
 from pipeliner.proof.prove import prove
-from pipeliner.proof.subjects import host_and_kernels, symbolic
+from pipeliner.proof.running.subjects import host_and_kernels, symbolic
 from pipeliner.verification.subjects import arguments, subject_of
 
 from .proof_sample import FORMS, MODES, Drawn

@@ -27,7 +27,7 @@ import pipeliner
 from examples import pipeline_your_own, streaming, the_idea, tune_your_own
 from pipeliner.proof.proof import KernelProof
 from pipeliner.proof.prove import prove
-from pipeliner.proof.subjects import host_and_kernels, symbolic
+from pipeliner.proof.running.subjects import host_and_kernels, symbolic
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.schedules.suites import suite
 from pipeliner.toolchain.nvcc import compile_cuda

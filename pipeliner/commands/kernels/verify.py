@@ -173,7 +173,7 @@ def print_verdict(verdict: Verdict) -> None:
 
 def print_proof(proof: Proof) -> None:
     """What was proved, in words: what holds of each kernel, and what is assumed."""
-    from ...proof.drawn import drawing
+    from ...proof.running.drawn import drawing
 
     for kernel in proof.kernels:
         print(f"{'proved' if kernel.ok else 'not proved'}: {kernel.statement}")
@@ -194,7 +194,7 @@ def print_proof(proof: Proof) -> None:
 
 def proof_as_json(proof: Proof) -> dict[str, Any]:
     """What was proved, as plain data."""
-    from ...proof.drawn import drawing
+    from ...proof.running.drawn import drawing
 
     return {
         "ok": proof.ok,

@@ -38,25 +38,26 @@ SENTENCES: Final = {
         "the grid: some may wait for ever"
     ),
     "proof.of_extents": (
-        "not for every value of {names:list}: '{decides}' decides, and is neither the same from some "
-        "value on nor a comparison of a loop's variable with its trip count; values can be given"
+        "not for every value of {names:list}: '{decides}' decides, and is neither the same from "
+        "some value on nor a comparison of a loop's variable with its trip count: values can be "
+        "given"
     ),
     "proof.loops_that_grow": (
-        "the trip counts of {loops:list} grow with symbolic extents, and cannot be left open: values "
-        "can be given"
+        "the trip counts of {loops:list} grow with symbolic extents, and cannot be left open: "
+        "values can be given"
     ),
     "proof.many_values": (
         "what decides has too many different values of {names:list} to prove each: values can be "
         "given"
     ),
-    "proof.no_launch": "no values of {names:list} were found with which the host launches anything",
+    "proof.no_launch": "with no values of {names:list} that were tried anything is launched",
     "proof.host_decides": (
-        "symbolic extents decide '{condition}' on the host, and with it what is launched: values can "
-        "be given"
+        "symbolic extents decide '{condition}' on the host, and with it what is launched: values "
+        "can be given"
     ),
     "proof.grid_grows": (
-        "the grid grows with {names:list}, and the number of a CTA decides '{decides}': values can be "
-        "given"
+        "the grid grows with {names:list}, and the number of a CTA decides '{decides}': values can "
+        "be given"
     ),
     "proof.renamed": "the host passes '{name}' as '{parameter}': values can be given",
     "proof.not_met": (

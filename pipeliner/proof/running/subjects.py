@@ -9,26 +9,26 @@ from typing import Any, Final
 
 from tvm.tirx.buffer import is_buffer_var
 
-from ..diagnostics import Reason, Why
-from ..emulator.base.dtypes import numpy_dtype
-from ..emulator.base.sparse import sparse
-from ..emulator.launch.arguments import bind_arguments
-from ..emulator.launch.evaluate import evaluate
-from ..emulator.launch.host import Launch, run_host
-from ..emulator.lower import is_device_function
-from ..emulator.memory.grid import Block
-from ..emulator.translate.compiler import compile_kernel
-from ..errors import EmulatorError
-from ..passes.ir.nodes import const_int, uses, variables
+from ...diagnostics import Reason, Why
+from ...emulator.base.dtypes import numpy_dtype
+from ...emulator.base.sparse import sparse
+from ...emulator.launch.arguments import bind_arguments
+from ...emulator.launch.evaluate import evaluate
+from ...emulator.launch.host import Launch, run_host
+from ...emulator.lower import is_device_function
+from ...emulator.memory.grid import Block
+from ...emulator.translate.compiler import compile_kernel
+from ...errors import EmulatorError
+from ...passes.ir.nodes import const_int, uses, variables
+from ..reading.deciding import deciding
+from ..reading.ends import with_trip_counts
+from ..reading.entering import entering
+from ..reading.extents import LoopExtents, arguments, is_even_in_cluster, least_count
+from ..reading.idle import idle
+from ..reading.loops import Family, Loops, OpenValues, families, loops_inside
+from ..reading.reaching import GRID, Reaching, tags_of
+from ..reading.scopes import uneven
 from .launched import Launched
-from .reading.deciding import deciding
-from .reading.ends import with_trip_counts
-from .reading.entering import entering
-from .reading.extents import LoopExtents, arguments, is_even_in_cluster, least_count
-from .reading.idle import idle
-from .reading.loops import Family, Loops, OpenValues, families, loops_inside
-from .reading.reaching import GRID, Reaching, tags_of
-from .reading.scopes import uneven
 
 _REFUSED: Final = ("emulator.host_check", "tensor_map.")
 """Beginnings of the codes of what a host checks, and the driver where it makes a tensor map."""

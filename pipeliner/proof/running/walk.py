@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from ..emulator import Hazard
-from ..errors import EmulatorError
+from ...emulator import Hazard
+from ...errors import EmulatorError
 from .branching import Branch, begin
 from .execution import Abandoned, Execution, Head
 from .launched import Launched

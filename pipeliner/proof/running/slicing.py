@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..emulator.translate.source import Code, Entry
+from ...emulator.translate.source import Code, Entry
 
 _MODULES: Final = ("np", "arith", "mathfn")
 _FUNCTIONS: Final = ("bool", "int", "float", "min", "max", "abs", "narrow", "range")

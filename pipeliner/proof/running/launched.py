@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from ..diagnostics import Why
-from ..emulator.launch.host import Launch
-from ..emulator.memory.grid import Block
-from ..emulator.translate.compiler import CompiledKernel
-from ..emulator.translate.source import Code, Entry
-from ..emulator.units.fragments import WARP
-from ..emulator.units.wgmma import WARPGROUP
-from .reading.deciding import Deciding
-from .reading.entering import ThreadMask
-from .reading.loops import Family
+from ...diagnostics import Why
+from ...emulator.launch.host import Launch
+from ...emulator.memory.grid import Block
+from ...emulator.translate.compiler import CompiledKernel
+from ...emulator.translate.source import Code, Entry
+from ...emulator.units.fragments import WARP
+from ...emulator.units.wgmma import WARPGROUP
+from ..reading.deciding import Deciding
+from ..reading.entering import ThreadMask
+from ..reading.loops import Family
 from .slicing import sliced
 
 

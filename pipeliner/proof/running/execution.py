@@ -13,19 +13,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..diagnostics import Reason
-from ..emulator import Hazard
-from ..emulator.base.requests import Program
-from ..emulator.engine.machine import Cluster, Cta, HazardLog
-from ..emulator.engine.scheduler import FIRST, Scheduler
-from ..emulator.engine.thread_group import ThreadGroup
-from ..emulator.memory.global_memory import Region
-from ..emulator.memory.grid import Block, Grid, GridBarrier
-from ..emulator.memory.snapshot import Snapshot
-from ..emulator.memory.spaces import GlobalView
-from ..emulator.translate.compiler import CompiledKernel
+from ...diagnostics import Reason
+from ...emulator import Hazard
+from ...emulator.base.requests import Program
+from ...emulator.engine.machine import Cluster, Cta, HazardLog
+from ...emulator.engine.scheduler import FIRST, Scheduler
+from ...emulator.engine.thread_group import ThreadGroup
+from ...emulator.memory.global_memory import Region
+from ...emulator.memory.grid import Block, Grid, GridBarrier
+from ...emulator.memory.snapshot import Snapshot
+from ...emulator.memory.spaces import GlobalView
+from ...emulator.translate.compiler import CompiledKernel
+from ..reading.loops import Family
 from .launched import Launched
-from .reading.loops import Family
 
 _LONG_AGO: Final = 40
 """Iterations after which it is one who wrote something: rings are shorter."""

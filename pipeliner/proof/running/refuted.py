@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..diagnostics import Reason
-from ..emulator import Hazard
+from ...diagnostics import Reason
+from ...emulator import Hazard
+from ..reading.loops import Family
 from .drawn import Moment, moments
 from .execution import Abandoned, Execution, Head
 from .launched import Launched
-from .reading.loops import Family
 
 
 @dataclass(frozen=True)
