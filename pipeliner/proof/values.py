@@ -265,7 +265,7 @@ class _All:
                 continue
             for launched in self._subjects({**known, **tried}, values):
                 if launched.kernel.name == name:
-                    for one in self._like(launched, wrong, values, every):
+                    for one in self._like(launched, wrong, values, every, tried):
                         if not self._one({**known, **one}):
                             return False
             why = Reason("proof.not_met", run=wrong.said)
@@ -273,9 +273,17 @@ class _All:
         return self._take(found, {})
 
     def _like(
-        self, launched: Launched, wrong: Refuted, values: dict[str, int], every: dict[str, int]
+        self,
+        launched: Launched,
+        wrong: Refuted,
+        values: dict[str, int],
+        every: dict[str, int],
+        tried: dict[str, int],
     ) -> Iterator[dict[str, int]]:
-        """Values with which loops make as many iterations as in an execution that is wrong."""
+        """Values with which loops make as many iterations as in an execution that is wrong.
+
+        Of an extent that gives none of these the first ones, and what was ``tried``.
+        """
         counted: dict[str, dict[int, None]] = {name: {} for name in values}
         for trip in wrong.trips:
             for whole in (one.whole for one in launched.families if one.name == trip.loop):
@@ -283,7 +291,10 @@ class _All:
                     more = _value(whole, launched.given, var, trip.count, values, every)
                     if more is not None:
                         counted[str(var.name)].setdefault(more)
-        choices = [counted[name] or {values[name]: None} for name in values]
+        choices = [
+            counted[name] or dict.fromkeys((value, value + every[name], tried[name]))
+            for name, value in values.items()
+        ]
         for some in islice(product(*choices), _MOST_TRIED):
             yield dict(zip(values, some, strict=True))
 
