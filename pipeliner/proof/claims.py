@@ -23,6 +23,11 @@ class Claim:
         """How many loops are left open."""
         return len(self.walked[0])
 
+    @property
+    def is_open(self) -> bool:
+        """Whether no loop makes its own trip counts alone."""
+        return not any(loop.only for loop in self.loops)
+
     def admits(self, refuted: Refuted) -> bool:
         """Whether a wrong execution has trip counts that are claimed."""
         return any(
@@ -74,20 +79,21 @@ def _of_inner(around: list[Family], inner: Family) -> Iterator[Claim]:
         least = max(near, min(1, inner.fewest))
         walked = (*around, replace(inner, least=least))
         if least <= inner.fewest:
-            yield Claim((*outer, LoopCounts(inner.name, least)), (walked,))
+            yield Claim((*outer, counts(walked[-1])), (walked,))
     elif inner.fewest and inner.grows:
         least = max(near, inner.far)
         if least <= inner.fewest:
             walked = (*around, replace(inner, least=least))
-            yield Claim((*outer, LoopCounts(inner.name, least)), (walked,))
+            yield Claim((*outer, counts(walked[-1])), (walked,))
     elif inner.fewest >= max(near, 1):
         least = max(near, 1)
         walks = [(*around, replace(inner, least=max(near, LAPS)))]
         walks += [(*around, replace(inner, fixed=n)) for n in range(least, max(near, LAPS))]
-        yield Claim((*outer, LoopCounts(inner.name, least)), tuple(walks))
+        yield Claim((*outer, counts(replace(inner, least=least))), tuple(walks))
 
 
 def counts(family: Family, only: str = "") -> LoopCounts:
     """The trip counts of a family, with the most that some of its loops make beyond the others."""
     more = max(family.more.values(), default=0)
-    return LoopCounts(f"{family.name} (+ {more})" if more else family.name, family.least, only)
+    name = f"{family.name} (+ {more})" if more else family.name
+    return LoopCounts(name, family.least, only, by_end=family.by_end and not only)

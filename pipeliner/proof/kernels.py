@@ -11,7 +11,7 @@ from ..diagnostics import Reason, Why
 from ..emulator import Hazard
 from ..emulator.launch.host import Launch
 from ..emulator.memory.grid import Block
-from .claims import claims, counts
+from .claims import Claim, claims, counts
 from .ctas import blocks_to_run
 from .proof import KernelProof, weakest
 from .reading.loops import Family
@@ -92,7 +92,7 @@ def _of_ctas(
             if first in proofs:
                 continue
             one = own if first == (0, 0, 0) else subject(own.source, own.launch, first, least)
-            proofs[first] = _of_kernel(one, seconds, own_seconds)
+            proofs[first] = _of_kernel(one, seconds, own_seconds, least)
             if not proofs[first].ok:
                 return list(proofs.values()), all_alike
         names = {loop.name for proof in proofs.values() for loop in proof.loops if loop.only}
@@ -124,7 +124,9 @@ def _different(found: Sequence[Launch]) -> Iterator[Launch]:
             yield launch
 
 
-def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelProof:
+def _of_kernel(
+    whole: Launched, seconds: float, own_seconds: float, least: Mapping[str, int] | None
+) -> KernelProof:
     """Return what can be proved of one kernel: of as many trip counts as are right."""
     begun = time.perf_counter()
 
@@ -132,49 +134,67 @@ def _of_kernel(whole: Launched, seconds: float, own_seconds: float) -> KernelPro
         return time.perf_counter() - begun
 
     name = whole.kernel.name
-    if whole.deciding.because:
-        data = whole.deciding.because[0]
-        return KernelProof(name, data=data, why=data, seconds=spent())
-    if whole.uneven:
-        return KernelProof(name, why=whole.uneven, seconds=spent())
-    if whole.unbounded:
-        return KernelProof(name, why=whole.unbounded, seconds=spent())
-    beyond: Refuted | None = None
+    why = next(iter(whole.deciding.because), whole.uneven or whole.unbounded)
+    if why:
+        data = why if whole.deciding.because else ""
+        return KernelProof(name, data=data, why=why, seconds=spent())
+    beyond: dict[bool, Refuted] = {}
     narrow: Why = ""
     walks: list[Walk] = []
-    too_long = len(whole.families) + 1  # so many open loops take longer than there is time
-    for claim in claims(whole):
-        if claim.open_loops >= too_long or (beyond is not None and claim.admits(beyond)):
+    too_long: dict[bool, int] = {}  # so many open loops take longer than there is time
+    for read, claim in _attempts(whole, least):
+        known = beyond.get(read.any_end)
+        is_known = known is not None and claim.admits(known)
+        if is_known or claim.open_loops >= too_long.get(read.any_end, len(whole.families) + 1):
             continue
         left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
         end = spent() + left
-        walks = []
+        tried: list[Walk] = []
         for families in claim.walked:
-            walks.append(_walked(whole, families, end - spent()))
-            if not walks[-1].is_complete:
+            tried.append(_walked(read, families, end - spent()))
+            if not tried[-1].is_complete:
                 break
-        last = walks[-1]
-        if last.is_complete:
+        if tried[-1].is_complete or not read.any_end:
+            walks, claimed, last = tried, claim, tried[-1]
+        if tried[-1].is_complete:
             break
-        if last.out_of_time:
-            narrow, too_long = Reason("proof.seconds", seconds=seconds), claim.open_loops
-        beyond = beyond or last.refuted
+        if tried[-1].out_of_time:
+            too_long[read.any_end] = claim.open_loops
+            narrow = narrow if read.any_end else Reason("proof.seconds", seconds=seconds)
+        if tried[-1].refuted is not None:
+            beyond.setdefault(read.any_end, tried[-1].refuted)
     if not walks:
         grown = tuple(family.name for family in whole.families if family.grows)
         why = Reason("proof.loops_that_grow", loops=grown)
         return KernelProof(name, why=why, seconds=spent())
+    others = None if last.refuted or read.any_end else beyond.get(False)
     return KernelProof(
         name,
-        claim.loops,
+        claimed.loops,
         sum(walk.states for walk in walks),
         sum(len(walk.steps) for walk in walks),
         max(walk.longest for walk in walks),
         why=narrow if last.out_of_time else _order(walks),
-        narrow=narrow,
+        narrow="" if read.any_end and last.is_complete else narrow,
         refuted=last.refuted,
-        beyond=None if last.refuted else beyond,
+        beyond=others,
         seconds=spent(),
     )
+
+
+def _attempts(whole: Launched, least: Mapping[str, int] | None) -> Iterator[tuple[Launched, Claim]]:
+    """What may be claimed, and of which reading of the code: of more trip counts first.
+
+    A text that was made for some trip counts is read for others before it is run with its own.
+    """
+    every = list(claims(whole))
+    yield from ((whole, claim) for claim in every if claim.is_open)
+    own = [claim for claim in every if not claim.is_open]
+    if own or any(family.grows for family in whole.families):
+        near = subject(whole.source, whole.launch, whole.blocks[0][1], least, any_end=True)
+        if any(family.by_end for family in near.families):
+            yield from ((near, claim) for claim in claims(near) if claim.is_open)
+    yield from ((whole, claim) for claim in own)
 
 
 def _walked(whole: Launched, families: tuple[Family, ...], seconds: float) -> Walk:

@@ -12,15 +12,22 @@ from .running.refuted import Refuted
 
 @dataclass(frozen=True, slots=True)
 class LoopCounts:
-    """The trip counts of one loop that a proof is about: ``least`` and more, or ``only`` one."""
+    """The trip counts of one loop that a proof is about: ``least`` and more, or ``only`` one.
+
+    ``by_end``: its text, made for one trip count, was read for others: what it compares with
+    constants near the end is as far from the end of these.
+    """
 
     name: str
     least: int
     only: str = ""
+    by_end: bool = False
 
     @property
     def said(self) -> Reason:
         """In words."""
+        if self.by_end and not self.only:
+            return Reason("proof.all_ends", loop=self.name, least=self.least)
         if self.only:
             return Reason("proof.only", loop=self.name, count=self.only)
         return Reason("proof.all", loop=self.name, least=self.least)
@@ -107,7 +114,8 @@ def weakest(proofs: Sequence[KernelProof]) -> tuple[LoopCounts, ...]:
             seen[loop.name] += 1
             known = found.setdefault(key, loop)
             only = known.only or loop.only
-            found[key] = replace(known, least=max(known.least, loop.least), only=only)
+            least, by_end = max(known.least, loop.least), known.by_end or loop.by_end
+            found[key] = replace(known, least=least, only=only, by_end=by_end)
     return tuple(found.values())
 
 

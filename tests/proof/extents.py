@@ -295,3 +295,62 @@ def grids(uneven: bool) -> Any:
                 C[bx, tx] = S[THREADS - 1 - tx]
 
     return main
+
+
+def roles(unasked: Condition = never) -> Any:
+    """The reader has peeled the first of n + 1 steps; the writer does not signal step ``unasked``."""
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((WARP,), "int32"), n: T.int32):
+        for tx in T.thread_binding(2 * WARP, thread="threadIdx.x"):
+            full = T.alloc_buffer((1,), "uint64", scope="shared")
+            empty = T.alloc_buffer((1,), "uint64", scope="shared")
+            if tx == 0:
+                T.ptx.mbarrier.init.shared.b64(T.address_of(full[0]), T.uint32(WARP))
+                T.ptx.mbarrier.init.shared.b64(T.address_of(empty[0]), T.uint32(WARP))
+            T.tvm_storage_sync("shared")
+            if tx < WARP:
+                T.cuda.mbarrier_wait(T.address_of(full[0]), 0)
+                T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[0]))
+                for k in T.serial(n):
+                    T.cuda.mbarrier_wait(T.address_of(full[0]), (k + 1) % 2)
+                    T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[0]))
+                A[tx] = 0
+            else:
+                for k in T.serial(n + 1):
+                    T.cuda.mbarrier_wait(T.address_of(empty[0]), (k + 1) % 2)
+                    if tirx.Not(unasked(k, n)):
+                        T.ptx.mbarrier.arrive.shared.b64(T.address_of(full[0]))
+
+    return main
+
+
+def fixed(steps: int, **conditions: Condition) -> Any:
+    """As ``ring``, of ``steps`` rows, in whose text that number stands."""
+    copies = conditions.get("copies", lambda i, n: i + AHEAD < n)
+    unasked = conditions.get("unasked", never)
+    clears, slot = conditions.get("clears", never), conditions.get("slot", lambda i, n: i % DEPTH)
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((MOST, THREADS), "int32"), C: T.Buffer((MOST, THREADS), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((DEPTH * THREADS,), "int32", scope="shared")
+            for s in T.serial(AHEAD):
+                T.ptx[_COPY](T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4)
+                T.ptx.cp.async_.commit_group()
+            for i in T.serial(steps):
+                if tirx.Not(unasked(i, steps)):
+                    T.ptx.cp.async_.wait_group(AHEAD - 1)
+                    T.tvm_storage_sync("shared")
+                if clears(i, steps):
+                    S[slot(i, steps) * THREADS + tx] = 0
+                if copies(i, steps):
+                    T.ptx[_COPY](
+                        T.address_of(S[(i + AHEAD) % DEPTH * THREADS + tx]),
+                        T.address_of(A[i + AHEAD, tx]),
+                        4,
+                    )
+                T.ptx.cp.async_.commit_group()
+                C[i % MOST, tx] = S[i % DEPTH * THREADS + THREADS - 1 - tx]
+
+    return main

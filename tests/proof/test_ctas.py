@@ -36,7 +36,8 @@ def test_a_symbolic_extent_tells_ctas_apart() -> None:
     lowered = pipeliner.build(case.build(), case.arch).lowered
     (found,) = prove(lowered).kernels
     assert [(one.name, one.least, one.only) for one in found.values] == [("n", 0, "")]
-    assert "every value of n from 0 on; 16 iterations of k" in str(found.statement)
+    assert [(loop.least, loop.only, loop.by_end) for loop in found.loops] == [(3, "", True)]
+    assert "for every value of n from 0 on; every trip count of k from 3 on" in str(found.statement)
     (given,) = prove(lowered, extents={"n": 9}).kernels
     assert given.ok
     assert not given.values

@@ -19,7 +19,7 @@ from pipeliner.proof.running.subjects import host_and_kernels, symbolic
 
 from ..emulator.raw import lower
 from . import extents
-from .extents import bounded, grids, ordered_by, peeled, ragged, ring, tiles, two
+from .extents import bounded, grids, ordered_by, peeled, ragged, ring, roles, tiles, two
 
 Kernel = Callable[[], Any]
 
@@ -83,6 +83,8 @@ RIGHT: dict[str, Kernel] = {
     "two counts": lambda: two(lambda j, n, m, made: EQ(j, m) & EQ(made, 7)),
     "tiles": tiles,
     "ragged tiles": ragged,
+    "roles": roles,
+    "roles, not in it": lambda: roles(lambda k, n: EQ(k, n + 5)),
     "grids": lambda: grids(uneven=False),
 }
 
@@ -128,6 +130,8 @@ WRONG: dict[str, tuple[Kernel, dict[str, int]]] = {
     ),
     "tiles of two": (lambda: tiles(lambda i, k: EQ(k, 2)), {"k": 2, "m": 1}),
     "tiles, nine to go": (lambda: tiles(lambda i, k: EQ(i + 9, k)), {"k": 9, "m": 1}),
+    "roles, four to go": (lambda: roles(lambda k, n: EQ(k + 3, n)), {"n": 3}),
+    "roles, the last one": (lambda: roles(lambda k, n: EQ(k, n) & (n > 6)), {"n": 7}),
     "a ragged tile of three": (lambda: ragged(2), {"n": 11}),
 }
 

@@ -41,6 +41,7 @@ EXTENTS: Final = (1, 2, 3, 17, 100, 127, 128, 129, 1000, 1535, 1536, 1537, 3073,
 
 MARKS: Final = {
     "proved": "proved for all trip counts",
+    "by end": "for all trip counts, constants near ends read as so far from these",
     "all values": "for all values of symbolic extents",
     "constant": "for the trip counts that their code has as constants",
     "some values": f"for {len(EXTENTS)} values of symbolic extents",
@@ -151,7 +152,7 @@ def _mark(one: KernelProof, is_some: bool, is_for_all: bool) -> str:
         return "all values" if is_for_all and not is_some else "some values"
     own = [loop.only for loop in one.loops if loop.only]
     if not own:
-        return "proved"
+        return "by end" if any(loop.by_end for loop in one.loops) else "proved"
     return "OWN COUNTS" if one.narrow else "constant"
 
 

@@ -212,8 +212,17 @@ def proof_as_json(proof: Proof) -> dict[str, Any]:
                 "states": kernel.states,
                 "steps": kernel.steps,
                 "bound": kernel.bound,
+                "values": [
+                    {"name": one.name, "least": one.least, "only": one.only}
+                    for one in kernel.values
+                ],
                 "loops": [
-                    {"name": loop.name, "least": loop.least, "only": loop.only}
+                    {
+                        "name": loop.name,
+                        "least": loop.least,
+                        "only": loop.only,
+                        "by_end": loop.by_end,
+                    }
                     for loop in kernel.loops
                 ],
             }

@@ -9,6 +9,9 @@ SENTENCES: Final = {
     "proof.proved": "{kernel}: no hazard in any interleaving, for {counts:list}",
     "proof.with_states": "{said}: {states:count state}, each met within {bound:count decision}",
     "proof.all": "every trip count of {loop} from {least} on",
+    "proof.all_ends": (
+        "every trip count of {loop} from {least} on, constants near its end read as so far from it"
+    ),
     "proof.only": "{count} iterations of {loop}",
     "proof.values": "every value of {name} from {least} on",
     "proof.value": "{name} = {value}",

@@ -55,7 +55,7 @@ def obstacle(host: Any, kernels: Mapping[str, Any], names: set[str]) -> Why:
         elif first == _ENCODE_IM2COL:
             sizes = list(call.args[1:])
         for size in sizes:
-            if uses(size, made):
+            if variables(size):  # of extents, or of strides, which extents may be
                 return Reason("proof.host_decides", condition=str(size))
     return ""
 

@@ -15,9 +15,9 @@ What is compared may also be a multiple of the trip count and more, which repeat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -28,6 +28,9 @@ from ...emulator.translate.operation import TRIP_COUNT, is_pure, is_trip_count
 from ...passes.ir.nodes import const_int, has, simplify, substitute, variables
 from .deciding import numbered_statements
 from .eventually import COMPARISONS, Repeats, Unbounded
+
+_MOST_TO_GO: Final = 16
+"""Iterations before the end of a loop up to which a constant is read as so many before it."""
 
 
 def with_trip_counts(func: Any, parameters: Collection[Any]) -> Any:
@@ -48,6 +51,68 @@ def as_written(expr: Any) -> str:
     return str(simplify(tvm_ffi.structural_map(expr, [(ir.Call, extent)], order="post")))
 
 
+def with_ends(func: Any) -> Any:
+    """Return a device function that asks for trip counts that are constants, near their ends.
+
+        for k in range(64):                    for k in range(64):
+            if k < 61: copy(k + 3)     =>          if k - trip_count(k, 64) + 3 < 0: copy(k + 3)
+
+    Its text, made for one trip count, is read as one for any. With its own one it does the same.
+    """
+    loops: dict[Any, tuple[int, int]] = {}
+    for stmt, number in numbered_statements(func.body):
+        if isinstance(stmt, tirx.For):
+            extent = const_int(stmt.extent) if _is_plain(stmt) else None
+            if stmt.loop_var in loops or extent is None:
+                extent = 0  # of none that is meant
+            loops[stmt.loop_var] = number, extent
+    values = {
+        stmt.var: stmt.value
+        for stmt, _ in numbered_statements(func.body)
+        if isinstance(stmt, tirx.Bind) and not _reads(stmt.value)
+    }
+
+    def asked(comparison: Any) -> Any:
+        found = _near_end(comparison, loops, values)
+        if found is None:
+            return comparison
+        var, slope, more = found
+        number, extent = loops[var]
+        dtype = str(var.ty)
+        asking = tirx.call_pure_extern(
+            dtype, TRIP_COUNT, tirx.IntImm("int32", number), tirx.const(extent, dtype)
+        )
+        left = (var - asking) * tirx.const(slope, dtype) + tirx.const(more, dtype)
+        return type(comparison)(left, tirx.const(0, dtype))
+
+    changes = [(kind, asked) for kind in COMPARISONS]
+    return func.with_body(tvm_ffi.structural_map(func.body, changes, order="post"))
+
+
+def _near_end(
+    comparison: Any, loops: Mapping[Any, tuple[int, int]], values: Mapping[Any, Any]
+) -> tuple[Any, int, int] | None:
+    """The variable that is compared with what is near the end of its loop; None: none is.
+
+    With it what it is multiplied with, and how far from the end that is, multiplied likewise.
+    """
+    forms = Repeats(set(loops), {}, values)
+    try:
+        form = forms.form(comparison.a).plus(forms.form(comparison.b), -1)
+    except Unbounded:
+        return None
+    if len(form.slopes) != 1 or form.low is None or form.low != form.high:
+        return None
+    ((var, slope),) = form.slopes.items()
+    extent = loops[var][1]
+    if extent < 1:
+        return None
+    to_go = extent + form.low / slope
+    if slope.denominator != 1 or not -1 <= to_go <= min(_MOST_TO_GO, extent / 2):
+        return None
+    return var, int(slope), int(form.low + slope * extent)
+
+
 class _Ends:
     """The loops of a function with such a trip count, by their variable: number and extent."""
 
@@ -60,10 +125,8 @@ class _Ends:
             if isinstance(stmt, tirx.Bind) and not _reads(stmt.value):
                 self._values[stmt.var] = stmt.value
             if isinstance(stmt, tirx.For):
-                stride = getattr(stmt, "step", None)
-                plain = const_int(stmt.min) == 0 and (stride is None or const_int(stride) == 1)
                 extent = self._whole(stmt.extent)
-                if plain and stmt.loop_var not in seen and self._is_given(extent):
+                if _is_plain(stmt) and stmt.loop_var not in seen and self._is_given(extent):
                     self.loops[stmt.loop_var] = number, extent
                 else:
                     self.loops.pop(stmt.loop_var, None)
@@ -117,6 +180,12 @@ class _Ends:
         """Whether the arguments of a launch decide the value of an expression, and do."""
         inside = variables(expr)
         return bool(inside) and inside <= self._parameters and not _reads(expr)
+
+
+def _is_plain(loop: Any) -> bool:
+    """Whether a loop counts from 0 on, one by one."""
+    stride = getattr(loop, "step", None)
+    return const_int(loop.min) == 0 and (stride is None or const_int(stride) == 1)
 
 
 def _reads(expr: Any) -> bool:

@@ -58,7 +58,8 @@ class Family:
     ``fewest``: iterations that they make at least, as launched. ``is_of_launch``: whether all CTAs
     make as many. ``horizon``: from how many iterations to go on their number decides nothing, the
     present one included. ``grows``: with values of the launch that are left open. ``remainder``:
-    what a trip count leaves, divided by the first number.
+    what a trip count leaves, divided by the first number. ``by_end``: whether constants that stand
+    near their trip count, a constant, are read as so far from it, whatever it is.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Family:
     horizon: int = 1
     grows: bool = False
     remainder: tuple[int, int] = (1, 0)
+    by_end: bool = False
 
     @property
     def far(self) -> int:

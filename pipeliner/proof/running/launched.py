@@ -39,6 +39,7 @@ class Launched:
     unbounded: Why = ""  # why it can not stand for other values of what is left open
     repeats: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # after, every, of these
     parameters: tuple[Any, ...] = ()  # variables of these
+    any_end: bool = False  # whether constants near the ends of loops are so far from these
     source: Any = None  # the device function
     func: Any = None  # and as it is run, with trip counts asked for
     given: Mapping[Any, int] = field(default_factory=dict)  # arguments, and where the first CTA is

@@ -21,7 +21,7 @@ from ...emulator.translate.compiler import compile_kernel
 from ...errors import EmulatorError
 from ...passes.ir.nodes import const_int, uses, variables
 from ..reading.deciding import deciding
-from ..reading.ends import with_trip_counts
+from ..reading.ends import with_ends, with_trip_counts
 from ..reading.entering import entering
 from ..reading.extents import LoopExtents, arguments, is_even_in_cluster, least_count
 from ..reading.idle import idle
@@ -88,18 +88,25 @@ def admitted(
 
 
 def subject(
-    func: Any, launch: Launch, first: Block = (0, 0, 0), least: Mapping[str, int] | None = None
+    func: Any,
+    launch: Launch,
+    first: Block = (0, 0, 0),
+    least: Mapping[str, int] | None = None,
+    *,
+    any_end: bool = False,
 ) -> Launched:
     """Return one launch of a kernel as the cluster from CTA ``first`` on runs it.
 
     ``least``: parameters, by name, that may have any value from these on, beside the one that the
-    launch has.
+    launch has. ``any_end``: constants near the ends of loops are read as so far from these.
     """
     source = func
     given = {var: value.value for var, value in arguments(func, launch)}
     many = {var: (least or {})[str(var.name)] for var in given if str(var.name) in (least or {})}
     if many:
         func = with_trip_counts(func, many)
+    if any_end:
+        func = with_ends(func)
     found = deciding(func)
     shape, dims = _dims(launch, "clusterCtaIdx"), _dims(launch, "threadIdx")
     places = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
@@ -126,6 +133,7 @@ def subject(
                     fewest=max(0, fewest),
                     is_of_launch=alike,
                     remainder=left,
+                    by_end=any_end and family.horizon > 1 and family.extent is not None,
                     every=math.lcm(family.every, left[0]),
                 )
             )
@@ -151,6 +159,7 @@ def subject(
         },
         parameters=tuple(many),
         given=given | _place(func, first),
+        any_end=any_end,
         source=source,
         func=func,
     )
