@@ -86,9 +86,7 @@ def drawn(seed: int, number: int) -> Any:
         return extents.ring(unasked=by.any)
     if kind == 4:
         more = by.rng.choice((0, 0, 1, -1))
-        return extents.ring(
-            copies=lambda i, n: tirx.Or(i + extents.AHEAD < n + more, by.any(i, n))
-        )
+        return extents.ring(copies=lambda i, n: tirx.Or(i + extents.AHEAD < n + more, by.any(i, n)))
     if kind == 5:
         return extents.roles(by.any)
     made = by.rng.randint(2, 8)

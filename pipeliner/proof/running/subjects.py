@@ -24,7 +24,7 @@ from ..reading.deciding import deciding
 from ..reading.ends import with_ends, with_trip_counts
 from ..reading.entering import entering
 from ..reading.extents import LoopExtents, arguments, is_even_in_cluster, least_count
-from ..reading.idle import idle
+from ..reading.idle import idle, with_all_reads
 from ..reading.loops import Family, Loops, OpenValues, families, loops_inside
 from ..reading.reaching import GRID, Reaching, tags_of
 from ..reading.scopes import uneven
@@ -104,7 +104,7 @@ def subject(
     given = {var: value.value for var, value in arguments(func, launch)}
     many = {var: (least or {})[str(var.name)] for var in given if str(var.name) in (least or {})}
     if many:
-        func = with_trip_counts(func, many)
+        func = with_trip_counts(with_all_reads(func, deciding(func)), many)
     if any_end:
         func = with_ends(func)
     found = deciding(func)
