@@ -8,11 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
 
 import pipeliner
 from pipeliner.cli import main
 from pipeliner.mutation.mutants import Mutant, mutants, mutated
+from pipeliner.passes.ir.nodes import has
 from pipeliner.proof.prove import prove
+from pipeliner.proof.running.subjects import host_and_kernels
 from pipeliner.schedules import (
     Attention,
     AttentionTile,
@@ -137,3 +143,41 @@ def test_a_loop_of_any_extent_is_right_for_every_one() -> None:
         expected = {"C": a[::-1] + np.float32(1)}
         given = [a, np.zeros_like(a), n]
         assert pipeliner.verify(kernel, given, reference=lambda *_, c=expected: c).ok
+
+
+def read_for_many(lowered: Any, least: int) -> Any:
+    """A kernel that reads what its tensor cores have added up for so many rows or more alone."""
+
+    def guarded(func: Any) -> Any:
+        (rows,) = (param for param in func.params if str(param.name) == "m")
+
+        def fewer(stmt: Any) -> Any:
+            sums = has(stmt.value, TensorLoad, lambda load: str(load.source.name).startswith("acc"))
+            return tirx.IfThenElse(rows >= least, stmt, None) if sums else stmt
+
+        changes = [(tirx.BufferStore, fewer)]
+        return func.with_body(tvm_ffi.structural_map(func.body, changes, order="post"))
+
+    _, kernels = host_and_kernels(lowered)
+    changed = {
+        var: guarded(func) if str(var.name_hint) in kernels else func
+        for var, func in lowered.functions.items()
+    }
+    return tvm.IRModule(changed, attrs=lowered.attrs)
+
+
+def test_registers_in_flight_that_few_values_read() -> None:
+    """Whether they are read decides nothing else, and matters."""
+    spec, tile = Gemm(None, 32, 128), GemmTile(64, 32, 64)
+    options = {"instruction": "wgmma", "store": "direct"}
+    lowered = pipeliner.build(schedule_gemm(spec, tile), "h100", **options).lowered
+    (right,) = prove(read_for_many(lowered, 900)).kernels
+    assert right.ok, right.statement
+    last = [one for one in mutants(lowered) if one.what == "wgmma_wait_group"][-1]
+    broken = read_for_many(mutated(lowered, last), 900)
+    assert not prove(broken).kernels[0].ok
+    (met,) = prove(broken, extents={"m": 900}).kernels
+    assert met.refuted is not None
+    assert met.refuted.hazard.kind == "register-in-flight"
+    (few,) = prove(broken, extents={"m": 899}).kernels
+    assert few.refuted is None or few.refuted.hazard.kind != "register-in-flight"

@@ -8,7 +8,7 @@ however the threads are interleaved (``condition`` says what follows).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from ...diagnostics import Reason
 from ...emulator.translate.operation import ADDRESSES, decode, is_pure, op_name
 from ...passes.ir.calls import ACCESS_PTR, ADDRESS_OF
 from ...passes.ir.kernels import bodies
-from ...passes.ir.nodes import is_global, is_shared
+from ...passes.ir.nodes import is_global, is_shared, variables
 
 _PTX: Final = "tirx.ptx."
 
@@ -256,6 +256,19 @@ def _own(stmt: Any) -> Iterator[Any]:
         yield stmt.condition
     elif isinstance(stmt, tirx.For):
         yield from (stmt.min, stmt.extent)
+
+
+def reaches(expr: Any, wanted: Collection[Any], values: Mapping[Any, Any]) -> bool:
+    """Whether an expression depends on a variable that is wanted, also by ``values`` of others."""
+    left, seen = [expr], set()
+    while left:
+        for inner in variables(left.pop()):
+            if inner in wanted:
+                return True
+            if inner in values and inner not in seen:
+                seen.add(inner)
+                left.append(values[inner])
+    return False
 
 
 def everything(expr: Any) -> list[Any]:

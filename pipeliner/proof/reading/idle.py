@@ -10,6 +10,7 @@ reads meet all that is wrong with fewer, so for a proof a condition on these may
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import tvm_ffi
@@ -20,7 +21,7 @@ from ...emulator.translate.operation import is_pure
 from ...emulator.translate.ptx import matrix_registers
 from ...passes.ir.kernels import bodies
 from ...passes.ir.nodes import has, is_global, is_shared
-from .deciding import Deciding, numbered_statements
+from .deciding import Deciding, numbered_statements, reaches
 
 _PLAIN: Final = (
     tirx.SeqStmt,
@@ -46,10 +47,10 @@ def idle(func: Any, deciding: Deciding) -> frozenset[int]:
     return frozenset(n for stmt, n in numbered_statements(func.body) if statements.has(stmt))
 
 
-def with_all_reads(func: Any, deciding: Deciding) -> Any:
+def with_all_reads(func: Any, deciding: Deciding, parameters: Collection[Any]) -> Any:
     """Return a device function in which conditions hold on reads of registers, if on nothing else.
 
-    Its tensor cores have the same registers in flight.
+    Those that depend on ``parameters`` do. Its tensor cores have the same registers in flight.
     """
     if _is_dependent(func) or not _has_matrix_registers(func):
         return func
@@ -57,6 +58,8 @@ def with_all_reads(func: Any, deciding: Deciding) -> Any:
 
     def held(stmt: Any) -> Any:
         if stmt.else_case is not None or not statements.has(stmt):
+            return stmt
+        if not reaches(stmt.condition, parameters, deciding.values):
             return stmt
         return tirx.IfThenElse(tirx.const(1, "bool"), stmt.then_case, None)
 

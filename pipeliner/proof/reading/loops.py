@@ -19,8 +19,8 @@ from tvm import tirx
 
 from ...emulator.translate.control_flow import may_wait
 from ...passes.ir.kernels import bodies
-from ...passes.ir.nodes import const_int, uses, variables
-from .deciding import Deciding
+from ...passes.ir.nodes import const_int, uses
+from .deciding import Deciding, reaches
 from .ends import as_written
 from .entering import ThreadMask
 from .eventually import Repeats, Unbounded
@@ -173,7 +173,7 @@ def families(
             break
         blamed, expr = repeats
         unbounded = unbounded or (
-            as_written(expr) if _reaches(expr, values.least, deciding) else ""
+            as_written(expr) if reaches(expr, values.least, deciding.values) else ""
         )
         if blamed is None:
             return Loops(unbounded=unbounded)
@@ -283,24 +283,11 @@ def _repeats(
         try:
             repeats.decide(expr)
         except Unbounded:
-            blamed = [key for var, key in free.items() if _reaches(expr, [var], deciding)]
+            blamed = [key for var, key in free.items() if reaches(expr, [var], deciding.values)]
             if not blamed and (values.least or not free):
                 return None, expr
             return (max(blamed) if blamed else next(iter(free.values()))), expr
     return repeats
-
-
-def _reaches(expr: Any, wanted: Collection[Any], deciding: Deciding) -> bool:
-    """Whether an expression depends on some variable of these."""
-    left, seen = [expr], set()
-    while left:
-        for inner in variables(left.pop()):
-            if inner in wanted:
-                return True
-            if inner in deciding.values and inner not in seen:
-                seen.add(inner)
-                left.append(deciding.values[inner])
-    return False
 
 
 def _ranges(func: Any, free: Collection[Any]) -> dict[Any, tuple[int, int]]:

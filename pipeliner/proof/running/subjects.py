@@ -104,7 +104,7 @@ def subject(
     given = {var: value.value for var, value in arguments(func, launch)}
     many = {var: (least or {})[str(var.name)] for var in given if str(var.name) in (least or {})}
     if many:
-        func = with_trip_counts(with_all_reads(func, deciding(func)), many)
+        func = with_trip_counts(with_all_reads(func, deciding(func), many), many)
     if any_end:
         func = with_ends(func)
     found = deciding(func)
