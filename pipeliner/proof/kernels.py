@@ -109,7 +109,11 @@ def together(proofs: Sequence[KernelProof]) -> KernelProof:
     if wrong is not None:
         return replace(wrong, seconds=spent)
     return replace(
-        max(proofs, key=lambda proof: proof.states), loops=weakest(proofs), seconds=spent
+        max(proofs, key=lambda proof: proof.states),
+        loops=weakest(proofs),
+        narrow=next((proof.narrow for proof in proofs if proof.narrow), ""),
+        beyond=next((proof.beyond for proof in proofs if proof.beyond is not None), None),
+        seconds=spent,
     )
 
 

@@ -79,17 +79,11 @@ class _All:
 
     def proved(self, known: dict[str, int], names: set[str]) -> Found:
         """Everything that there is to prove, and what came of it."""
-        for name, func in self._kernels.items():
-            why = obstacle(self._host, self._kernels, names)
-            data = deciding(func).because
-            if why or data:
-                self._found.kernels[name] = KernelProof(
-                    name, data=data[0] if data else "", why=data[0] if data else why
-                )
-        if self._found.kernels:
-            for name in self._kernels:
-                first = next(iter(self._found.kernels.values()))
-                self._found.kernels.setdefault(name, KernelProof(name, why=first.why))
+        data = {name: next(iter(deciding(f).because), "") for name, f in self._kernels.items()}
+        why = next(filter(None, data.values()), obstacle(self._host, self._kernels, names))
+        if why:
+            for name, own in data.items():
+                self._found.kernels[name] = KernelProof(name, data=own, why=own or why)
             return self._found
         values = tuple(
             ExtentValues(name, only=str(known[name]) if name in known else "")
@@ -132,7 +126,7 @@ class _All:
             kinds.setdefault(self._far_kind({**known, **tried}, least), values)
         if len(kinds) > _MOST_GROUPS:
             return self._failed(Reason("proof.many_values", names=tuple(sorted(names))))
-        return all(self._far(known, values, every) for values in kinds.values())
+        return all(self._far(known, values, every, least) for values in kinds.values())
 
     def _far_kind(self, values: dict[str, int], least: dict[str, int]) -> Any:
         """What is the same for large values with which all is the same, but for trip counts."""
@@ -226,8 +220,14 @@ class _All:
         reaching = Reaching(launched.func, launched.deciding)
         nothing = idle(launched.func, launched.deciding)
         trips = {number for family in launched.families for number in family.numbers}
-        for expr, number in (*launched.deciding.roots, *launched.deciding.stored):
-            if number not in nothing | trips and GRID in reaching.origins(expr):
+        exprs = [family.whole for family in launched.families]
+        exprs += [
+            expr
+            for expr, number in (*launched.deciding.roots, *launched.deciding.stored)
+            if number not in nothing | trips
+        ]
+        for expr in exprs:
+            if GRID in reaching.origins(expr):
                 return Reason("proof.grid_grows", names=tuple(sorted(names)), decides=str(expr))
         return ""
 
@@ -253,17 +253,26 @@ class _All:
         for launch in launches(self._host, self._kernels, values):
             yield subject(self._kernels[launch.kernel], launch, least=least)
 
-    def _far(self, known: dict[str, int], values: dict[str, int], every: dict[str, int]) -> bool:
-        """Prove the kernels for all values like these, from these on; whether that went well."""
+    def _far(
+        self,
+        known: dict[str, int],
+        values: dict[str, int],
+        every: dict[str, int],
+        least: dict[str, int],
+    ) -> bool:
+        """Prove the kernels for all values from ``least`` on of one kind; whether that went well.
+
+        ``values``: the first ones of that kind, and ``every`` so many there are more.
+        """
         tried = self._tried(known, values, every)
         if tried is None:
             return False
-        found = proofs_of(self._host, self._kernels, {**known, **tried}, self._left, values)
+        found = proofs_of(self._host, self._kernels, {**known, **tried}, self._left, least)
         for name, proof in found.kernels.items():
             wrong = proof.refuted
             if wrong is None:
                 continue
-            for launched in self._subjects({**known, **tried}, values):
+            for launched in self._subjects({**known, **tried}, least):
                 if launched.kernel.name == name:
                     for one in self._like(launched, wrong, values, every, tried):
                         if not self._one({**known, **one}):

@@ -297,6 +297,24 @@ def grids(uneven: bool) -> Any:
     return main
 
 
+def steps_by_place() -> Any:
+    """A CTA for each of n rows, of which the i-th makes 100 - i steps; these alone order accesses."""
+
+    @T.prim_func(s_tir=True)
+    def main(c: T.handle):
+        n = T.int32()
+        C = T.match_buffer(c, (n, THREADS), "int32")
+        for bx in T.thread_binding(n, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                S = T.alloc_buffer((THREADS,), "int32", scope="shared")
+                S[tx] = tx
+                for _ in T.serial(100 - bx):
+                    T.tvm_storage_sync("shared")
+                C[bx, tx] = S[THREADS - 1 - tx]
+
+    return main
+
+
 def roles(unasked: Condition = never) -> Any:
     """The reader has peeled the first of n + 1 steps; the writer does not signal step ``unasked``."""
 

@@ -152,6 +152,7 @@ REFUSED: dict[str, tuple[Kernel, str, str]] = {
     ),
     "a share": (lambda: ring(unasked=lambda i, n: EQ(i, n // 3 + 8)), "proof.of_extents", "n, 3"),
     "a row of many": (lambda: grids(uneven=True), "proof.grid_grows", "bx <= 40"),
+    "steps by place": (extents.steps_by_place, "proof.grid_grows", "100 - bx"),
     "many values": (lambda: ring(unasked=lambda i, n: EQ(n, 900)), "proof.many_values", ""),
 }
 
