@@ -256,10 +256,11 @@ def tiles(unasked: Condition = never, ctas: int = 2) -> Any:
     return main
 
 
-def ragged(beyond: int = 0) -> Any:
-    """n elements in tiles of four rows of threads; ``beyond``: a barrier is left out for the last
-    tile where more threads than that have an element in it.
-    """
+CHUNK: Final = 8
+
+
+def ragged(unasked: Condition = never) -> Any:
+    """n elements in tiles of eight; ``unasked``: of which tile threads do not wait behind it."""
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((MOST * 8,), "int32"), C: T.Buffer((MOST * 8,), "int32"), n: T.int32):
@@ -271,7 +272,7 @@ def ragged(beyond: int = 0) -> Any:
                 T.tvm_storage_sync("shared")
                 if t * 8 + (7 - tx) < n:
                     C[t * 8 + tx] = S[7 - tx]
-                if beyond == 0 or (n - 1) % 8 != beyond or t * 8 + 16 < n:
+                if tirx.Not(unasked(t, n)):
                     T.tvm_storage_sync("shared")
 
     return main

@@ -83,6 +83,7 @@ RIGHT: dict[str, Kernel] = {
     "two counts": lambda: two(lambda j, n, m, made: EQ(j, m) & EQ(made, 7)),
     "tiles": tiles,
     "ragged tiles": ragged,
+    "the last tile": lambda: ragged(lambda t, n: t * 8 + 8 >= n),
     "roles": roles,
     "roles, not in it": lambda: roles(lambda k, n: EQ(k, n + 5)),
     "grids": lambda: grids(uneven=False),
@@ -132,7 +133,11 @@ WRONG: dict[str, tuple[Kernel, dict[str, int]]] = {
     "tiles, nine to go": (lambda: tiles(lambda i, k: EQ(i + 9, k)), {"k": 9, "m": 1}),
     "roles, four to go": (lambda: roles(lambda k, n: EQ(k + 3, n)), {"n": 3}),
     "roles, the last one": (lambda: roles(lambda k, n: EQ(k, n) & (n > 6)), {"n": 7}),
-    "a ragged tile of three": (lambda: ragged(2), {"n": 11}),
+    "a ragged tile of three": (
+        lambda: ragged(lambda t, n: EQ((n - 1) % 8, 2) & (t * 8 + 16 >= n)),
+        {"n": 11},
+    ),
+    "a tile before the last": (lambda: ragged(lambda t, n: EQ(t * 8 + 20, n)), {"n": 20}),
 }
 
 

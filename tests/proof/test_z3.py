@@ -153,7 +153,9 @@ def to_go(rng: random.Random, var: Any, trips: Any) -> Any:
     near = var * factor + rng.randint(-4, 12)
     if rng.random() < 0.5:
         near = near + tirx.floormod(var, rng.randint(2, 4))
-    far = trips * factor + rng.randint(-3, 3)
+    far = trips * (factor + rng.choice((0, 0, 1, 4))) + rng.randint(-3, 3)
+    if rng.random() < 0.2:
+        near, far = near + trips, far + trips * rng.randint(1, 2)
     compared = kind(near, far) if rng.random() < 0.5 else kind(far, near)
     if rng.random() < 0.5:
         return compared

@@ -77,7 +77,7 @@ class Conditions:
 def drawn(seed: int, number: int) -> Any:
     """The ``number``-th kernel of a seed."""
     by = Conditions(seed, number)
-    kind = by.rng.randrange(7)
+    kind = by.rng.randrange(9)
     if kind == 0:
         return extents.ring(again=by.any, distance=by.rng.randint(3, 6))
     if kind in (1, 2):
@@ -89,6 +89,10 @@ def drawn(seed: int, number: int) -> Any:
         return extents.ring(copies=lambda i, n: tirx.Or(i + extents.AHEAD < n + more, by.any(i, n)))
     if kind == 5:
         return extents.roles(by.any)
+    if kind == 6:
+        return extents.ragged(lambda t, n: by.any(t * extents.CHUNK + by.rng.randint(0, 7), n))
+    if kind == 7:
+        return extents.tiles(by.any)
     made = by.rng.randint(2, 8)
     return extents.two(lambda j, n, m, of: tirx.And(by.any(j, m), tirx.EQ(of, made)))
 

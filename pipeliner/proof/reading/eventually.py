@@ -12,8 +12,9 @@ Then from ``after`` on it repeats every ``every`` iterations, as long as the reg
 do, which the state of the machine has in it.
 
 The trip count n of a free loop of the variable i (``ends.py``) is a variable too, one that only
-comparisons may have, and these only as n - i: its sign is the same wherever there are ``horizon``
-iterations or more to go, i included. Parameters of a launch are free variables like those of loops.
+comparisons may have. With d = n - i iterations to go they are of a form in i and d, as n - i + 3 or
+2 * n - i: its sign is the same wherever there are ``horizon`` or more to go, i included. Parameters
+of a launch are free variables like those of loops.
 
 Does not handle: other comparisons that grow in two free variables, products of two variables, bits
 of a form that grows other than its lowest ones.
@@ -247,14 +248,27 @@ class Repeats:
         """Note from when on a form keeps its sign."""
         if not form.slopes:
             return
-        for var, slope in form.slopes.items():
-            if len(form.slopes) == 2 and form.slopes.get(TripCount(var)) == -slope:
-                self.horizon[var] = max(self.horizon[var], int(form.reach / abs(slope)) + 1)
+        for var in form.slopes:
+            if len(form.slopes) == 2 and TripCount(var) in form.slopes:
+                self._settle_to_go(form, var)
                 return
         if len(form.slopes) > 1 or any(isinstance(var, TripCount) for var in form.slopes):
             raise Unbounded
         ((var, slope),) = form.slopes.items()
         self.after[var] = max(self.after[var], int(form.reach / abs(slope)) + 1)
+
+    def _settle_to_go(self, form: Slopes, var: Any) -> None:
+        """Note where a form a * i + b * n + r keeps its sign, n the trip count.
+
+        With d = n - i to go that is (a + b) * i + b * d + r, and neither i nor d is less than 0.
+        """
+        to_go = form.slopes[TripCount(var)]
+        both = form.slopes[var] + to_go
+        if both * to_go < 0:
+            raise Unbounded
+        self.horizon[var] = max(self.horizon[var], int(form.reach / abs(to_go)) + 1)
+        if both:
+            self.after[var] = max(self.after[var], int(form.reach / abs(both)) + 1)
 
     def _extremum(self, a: Slopes, b: Slopes, *, least: bool) -> Slopes:
         difference = a.plus(b, -1)
