@@ -145,6 +145,15 @@ def test_a_loop_of_any_extent_is_right_for_every_one() -> None:
         assert pipeliner.verify(kernel, given, reference=lambda *_, c=expected: c).ok
 
 
+def test_what_is_verified_with_one_value_is_proved_for_all() -> None:
+    kernel = pipeliner.build(schedule_gemm(Gemm(None, 32, 64), GemmTile(16, 32, 16)), "a100")
+    verdict = pipeliner.verify(kernel, extents={"m": 17}, prove=True)
+    assert verdict.ok
+    assert verdict.proof is not None
+    (found,) = verdict.proof.kernels
+    assert "every value of m from 0 on" in str(found.statement)
+
+
 def read_for_many(lowered: Any, least: int, *, early: bool) -> Any:
     """A kernel that reads once more what tensor cores have added up, for so many rows or more.
 
