@@ -9,6 +9,7 @@ from tvm import tirx
 
 from pipeliner.proof.proof import KernelProof
 from pipeliner.proof.prove import prove
+from pipeliner.proof.reading.ends import near_end
 
 from ..emulator.raw import lower
 from .extents import fixed
@@ -54,3 +55,14 @@ def test_a_long_loop_need_not_be_run_to_its_end() -> None:
     found = proof_of(fixed(1 << 20), seconds=8.0)
     assert found.ok
     assert [(loop.least, loop.only, loop.by_end) for loop in found.loops] == [(3, "", True)]
+
+
+def test_what_is_near_an_end_is_read_of_sums_and_products_alone() -> None:
+    """What comes to grow like the variable of a loop is not that variable."""
+    i, j, named = (tirx.Var(name, "int32") for name in ("i", "j", "named"))
+    loops, values = {i: (7, 24), j: (9, 0)}, {named: i * 2 + 1}
+    assert near_end(i < 21, loops, values) == (i, 1, 3)
+    assert near_end(tirx.LE(22, i), loops, values) == (i, -1, -2)
+    assert near_end(EQ(named, 45), loops, values) == (i, 2, 4)
+    for other in (i < 3, i < 30, j < 21, i + j < 21, tirx.max(i, 23) < 21, i // 1 % 9 < 21):
+        assert near_end(other, loops, values) is None

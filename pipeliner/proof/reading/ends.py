@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import tvm_ffi
 from tvm import ir, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import TensorLoad, prim
 from tvm_ffi.structural import WalkResult
 
 from ...emulator.translate.operation import TRIP_COUNT, is_pure, is_trip_count
@@ -73,7 +73,7 @@ def with_ends(func: Any) -> Any:
     }
 
     def asked(comparison: Any) -> Any:
-        found = _near_end(comparison, loops, values)
+        found = near_end(comparison, loops, values)
         if found is None:
             return comparison
         var, slope, more = found
@@ -89,28 +89,46 @@ def with_ends(func: Any) -> Any:
     return func.with_body(tvm_ffi.structural_map(func.body, changes, order="post"))
 
 
-def _near_end(
+def near_end(
     comparison: Any, loops: Mapping[Any, tuple[int, int]], values: Mapping[Any, Any]
 ) -> tuple[Any, int, int] | None:
     """The variable that is compared with what is near the end of its loop; None: none is.
 
     With it what it is multiplied with, and how far from the end that is, multiplied likewise.
     """
-    forms = Repeats(set(loops), {}, values)
-    try:
-        form = forms.form(comparison.a).plus(forms.form(comparison.b), -1)
-    except Unbounded:
+    a, b = _linear(comparison.a, values), _linear(comparison.b, values)
+    if a is None or b is None:
         return None
-    if len(form.slopes) != 1 or form.low is None or form.low != form.high:
+    more = a.pop(None, 0) - b.pop(None, 0)
+    slopes = {var: a.get(var, 0) - b.get(var, 0) for var in {*a, *b}}
+    found = [(var, slope) for var, slope in slopes.items() if slope]
+    if len(found) != 1 or loops.get(found[0][0], (0, 0))[1] < 1:
         return None
-    ((var, slope),) = form.slopes.items()
+    ((var, slope),) = found
     extent = loops[var][1]
-    if extent < 1:
+    to_go = extent + Fraction(more, slope)
+    if not -1 <= to_go <= min(_MOST_TO_GO, extent / 2):
         return None
-    to_go = extent + form.low / slope
-    if slope.denominator != 1 or not -1 <= to_go <= min(_MOST_TO_GO, extent / 2):
+    return var, slope, more + slope * extent
+
+
+def _linear(expr: Any, values: Mapping[Any, Any]) -> dict[Any, int] | None:
+    """What each variable is multiplied with in an expression, and what is added (None); if so."""
+    if isinstance(expr, prim.IntImm):
+        return {None: int(expr.value)}
+    if isinstance(expr, ir.Var):
+        return _linear(values[expr], values) if expr in values else {expr: 1}
+    if not isinstance(expr, prim.Add | prim.Sub | prim.Mul):
         return None
-    return var, int(slope), int(form.low + slope * extent)
+    a, b = _linear(expr.a, values), _linear(expr.b, values)
+    if a is None or b is None:
+        return None
+    if isinstance(expr, prim.Mul):
+        a, b = (a, b) if b.keys() <= {None} else (b, a)
+        factor = b.get(None, 0)
+        return {var: value * factor for var, value in a.items()} if b.keys() <= {None} else None
+    sign = -1 if isinstance(expr, prim.Sub) else 1
+    return {var: a.get(var, 0) + sign * b.get(var, 0) for var in {*a, *b}}
 
 
 class _Ends:
