@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -57,12 +58,34 @@ def test_a_long_loop_need_not_be_run_to_its_end() -> None:
     assert [(loop.least, loop.only, loop.by_end) for loop in found.loops] == [(3, "", True)]
 
 
-def test_what_is_near_an_end_is_read_of_sums_and_products_alone() -> None:
-    """What comes to grow like the variable of a loop is not that variable."""
+def test_what_is_near_an_end() -> None:
     i, j, named = (tirx.Var(name, "int32") for name in ("i", "j", "named"))
     loops, values = {i: (7, 24), j: (9, 0)}, {named: i * 2 + 1}
-    assert near_end(i < 21, loops, values) == (i, 1, 3)
-    assert near_end(tirx.LE(22, i), loops, values) == (i, -1, -2)
-    assert near_end(EQ(named, 45), loops, values) == (i, 2, 4)
-    for other in (i < 3, i < 30, j < 21, i + j < 21, tirx.max(i, 23) < 21, i // 1 % 9 < 21):
+    assert near_end(i < 21, loops, values) == (i, 1)
+    assert near_end(tirx.LE(22, i), loops, values) == (i, -1)
+    assert near_end(EQ(named, 45), loops, values) == (i, 2)
+    assert near_end(i + i % 2 < 21, loops, values) == (i, 1)
+    assert near_end(tirx.floordiv(i, 4) < 5, loops, values) == (i, Fraction(1, 4))
+    for other in (i < 3, i < 30, j < 21, i + j < 21, i % 9 < 21):
         assert near_end(other, loops, values) is None
+
+
+def test_an_end_that_is_compared_by_fractions_is_not_read() -> None:
+    """The last three of 24 iterations clear a slot that is free; by fours, the last one of any six."""
+
+    def last(i: Any, n: int) -> Any:
+        return tirx.And(EQ(tirx.floordiv(i, 4), n // 4 - 1), i >= n - 3)
+
+    (loop,) = proof_of(fixed(24, clears=last, slot=lambda i, n: (i + 3) % 4)).loops
+    assert (loop.only, loop.by_end) == ("24", False)
+    (loop,) = proof_of(
+        fixed(24, clears=lambda i, n: i >= n - 3, slot=lambda i, n: (i + 3) % 4)
+    ).loops
+    assert (loop.only, loop.by_end) == ("", True)
+
+
+def test_what_comes_to_grow_like_a_variable_is_the_same_with_its_own_trip_count() -> None:
+    func = fixed(24, unasked=lambda i, n: tirx.max(i, 23) + i % 2 < 22)
+    found = proof_of(func)
+    assert found.ok
+    assert not any(loop.only for loop in found.loops)

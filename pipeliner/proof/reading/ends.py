@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import tvm_ffi
 from tvm import ir, tirx
-from tvm.ir import TensorLoad, prim
+from tvm.ir import TensorLoad
 from tvm_ffi.structural import WalkResult
 
 from ...emulator.translate.operation import TRIP_COUNT, is_pure, is_trip_count
-from ...passes.ir.nodes import const_int, has, simplify, substitute, variables
+from ...passes.ir.nodes import collect, const_int, has, simplify, substitute, variables
 from .deciding import numbered_statements
 from .eventually import COMPARISONS, Repeats, Unbounded
 
@@ -55,35 +55,35 @@ def with_ends(func: Any) -> Any:
     """Return a device function that asks for trip counts that are constants, near their ends.
 
         for k in range(64):                    for k in range(64):
-            if k < 61: copy(k + 3)     =>          if k - trip_count(k, 64) + 3 < 0: copy(k + 3)
+            if k < 61: copy(k + 3)     =>          if k + (64 - trip_count(k, 64)) < 61: copy(k + 3)
 
     Its text, made for one trip count, is read as one for any. With its own one it does the same.
+    A loop is left as it is if something is compared near its end that grows by fractions.
     """
     loops: dict[Any, tuple[int, int]] = {}
+    values = {}
     for stmt, number in numbered_statements(func.body):
+        if isinstance(stmt, tirx.Bind) and not _reads(stmt.value):
+            values[stmt.var] = stmt.value
         if isinstance(stmt, tirx.For):
             extent = const_int(stmt.extent) if _is_plain(stmt) else None
             if stmt.loop_var in loops or extent is None:
                 extent = 0  # of none that is meant
             loops[stmt.loop_var] = number, extent
-    values = {
-        stmt.var: stmt.value
-        for stmt, _ in numbered_statements(func.body)
-        if isinstance(stmt, tirx.Bind) and not _reads(stmt.value)
-    }
+    found = [near_end(one, loops, values) for one in collect(func.body, COMPARISONS)]
+    fractions = {var for var, slope in filter(None, found) if slope.denominator != 1}
 
     def asked(comparison: Any) -> Any:
-        found = near_end(comparison, loops, values)
-        if found is None:
+        near = near_end(comparison, loops, values)
+        if near is None or near[0] in fractions or comparison.a.ty != near[0].ty:
             return comparison
-        var, slope, more = found
+        var, slope = near
         number, extent = loops[var]
         dtype = str(var.ty)
-        asking = tirx.call_pure_extern(
-            dtype, TRIP_COUNT, tirx.IntImm("int32", number), tirx.const(extent, dtype)
-        )
-        left = (var - asking) * tirx.const(slope, dtype) + tirx.const(more, dtype)
-        return type(comparison)(left, tirx.const(0, dtype))
+        own, place = tirx.const(extent, dtype), tirx.IntImm("int32", number)
+        asking = tirx.call_pure_extern(dtype, TRIP_COUNT, place, own)
+        more = (own - asking) * tirx.const(int(slope), dtype)
+        return type(comparison)(comparison.a + more, comparison.b)
 
     changes = [(kind, asked) for kind in COMPARISONS]
     return func.with_body(tvm_ffi.structural_map(func.body, changes, order="post"))
@@ -91,44 +91,24 @@ def with_ends(func: Any) -> Any:
 
 def near_end(
     comparison: Any, loops: Mapping[Any, tuple[int, int]], values: Mapping[Any, Any]
-) -> tuple[Any, int, int] | None:
-    """The variable that is compared with what is near the end of its loop; None: none is.
+) -> tuple[Any, Fraction] | None:
+    """The variable that is compared with what is near the end of its loop, and its slope.
 
-    With it what it is multiplied with, and how far from the end that is, multiplied likewise.
+    None: there is none. ``loops``: by their variables, the number and the trip count of each, 0
+    where that is no constant.
     """
-    a, b = _linear(comparison.a, values), _linear(comparison.b, values)
-    if a is None or b is None:
+    forms = Repeats(set(loops), {}, values)
+    try:
+        form = forms.form(comparison.a).plus(forms.form(comparison.b), -1)
+    except Unbounded:
         return None
-    more = a.pop(None, 0) - b.pop(None, 0)
-    slopes = {var: a.get(var, 0) - b.get(var, 0) for var in {*a, *b}}
-    found = [(var, slope) for var, slope in slopes.items() if slope]
-    if len(found) != 1 or loops.get(found[0][0], (0, 0))[1] < 1:
+    if len(form.slopes) != 1 or form.low is None or form.high is None:
         return None
-    ((var, slope),) = found
+    ((var, slope),) = form.slopes.items()
     extent = loops[var][1]
-    to_go = extent + Fraction(more, slope)
-    if not -1 <= to_go <= min(_MOST_TO_GO, extent / 2):
-        return None
-    return var, slope, more + slope * extent
-
-
-def _linear(expr: Any, values: Mapping[Any, Any]) -> dict[Any, int] | None:
-    """What each variable is multiplied with in an expression, and what is added (None); if so."""
-    if isinstance(expr, prim.IntImm):
-        return {None: int(expr.value)}
-    if isinstance(expr, ir.Var):
-        return _linear(values[expr], values) if expr in values else {expr: 1}
-    if not isinstance(expr, prim.Add | prim.Sub | prim.Mul):
-        return None
-    a, b = _linear(expr.a, values), _linear(expr.b, values)
-    if a is None or b is None:
-        return None
-    if isinstance(expr, prim.Mul):
-        a, b = (a, b) if b.keys() <= {None} else (b, a)
-        factor = b.get(None, 0)
-        return {var: value * factor for var, value in a.items()} if b.keys() <= {None} else None
-    sign = -1 if isinstance(expr, prim.Sub) else 1
-    return {var: a.get(var, 0) + sign * b.get(var, 0) for var in {*a, *b}}
+    to_go = extent + (form.low + form.high) / 2 / slope
+    is_near = extent > 0 and -1 <= to_go <= min(_MOST_TO_GO, extent / 2)
+    return (var, slope) if is_near else None
 
 
 class _Ends:
