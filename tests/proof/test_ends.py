@@ -84,6 +84,15 @@ def test_an_end_that_is_compared_by_fractions_is_not_read() -> None:
     assert (loop.only, loop.by_end) == ("", True)
 
 
+def test_an_end_at_which_slots_stay_is_not_read() -> None:
+    """The slot of row min(i + 3, 23) is cleared of what is read of it only behind the loop."""
+    found = proof_of(
+        fixed(24, clears=lambda i, n: i > n - 2, slot=lambda i, n: (tirx.min(i + 2, n - 1) + 3) % 4)
+    )
+    assert found.ok
+    assert [(loop.only, loop.by_end) for loop in found.loops] == [("24", False)]
+
+
 def test_what_comes_to_grow_like_a_variable_is_the_same_with_its_own_trip_count() -> None:
     func = fixed(24, unasked=lambda i, n: tirx.max(i, 23) + i % 2 < 22)
     found = proof_of(func)

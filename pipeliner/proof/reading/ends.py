@@ -21,12 +21,12 @@ from typing import Any, Final
 
 import tvm_ffi
 from tvm import ir, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import TensorLoad, prim
 from tvm_ffi.structural import WalkResult
 
 from ...emulator.translate.operation import TRIP_COUNT, is_pure, is_trip_count
 from ...passes.ir.nodes import collect, const_int, has, simplify, substitute, variables
-from .deciding import numbered_statements
+from .deciding import Deciding, numbered_statements
 from .eventually import COMPARISONS, Repeats, Unbounded
 
 _MOST_TO_GO: Final = 16
@@ -51,14 +51,15 @@ def as_written(expr: Any) -> str:
     return str(simplify(tvm_ffi.structural_map(expr, [(ir.Call, extent)], order="post")))
 
 
-def with_ends(func: Any) -> Any:
+def with_ends(func: Any, deciding: Deciding) -> Any:
     """Return a device function that asks for trip counts that are constants, near their ends.
 
         for k in range(64):                    for k in range(64):
             if k < 61: copy(k + 3)     =>          if k + (64 - trip_count(k, 64)) < 61: copy(k + 3)
 
     Its text, made for one trip count, is read as one for any. With its own one it does the same.
-    A loop is left as it is if something is compared near its end that grows by fractions.
+    A loop is left as it is if something that decides is compared near its end, but cannot be read:
+    it grows by fractions, or is the lesser of two.
     """
     loops: dict[Any, tuple[int, int]] = {}
     values = {}
@@ -70,12 +71,16 @@ def with_ends(func: Any) -> Any:
             if stmt.loop_var in loops or extent is None:
                 extent = 0  # of none that is meant
             loops[stmt.loop_var] = number, extent
-    found = [near_end(one, loops, values) for one in collect(func.body, COMPARISONS)]
-    fractions = {var for var, slope in filter(None, found) if slope.denominator != 1}
+    unread = set()
+    for expr, _ in deciding.exprs:  # with the named values in them
+        for one in collect(expr, (*COMPARISONS, prim.Min, prim.Max)):
+            near = near_end(one, loops, values)
+            if near and (isinstance(one, prim.Min | prim.Max) or near[1].denominator != 1):
+                unread.add(near[0])
 
     def asked(comparison: Any) -> Any:
         near = near_end(comparison, loops, values)
-        if near is None or near[0] in fractions or comparison.a.ty != near[0].ty:
+        if near is None or near[0] in unread or comparison.a.ty != near[0].ty:
             return comparison
         var, slope = near
         number, extent = loops[var]

@@ -106,7 +106,7 @@ def subject(
     if many:
         func = with_trip_counts(with_all_reads(func, deciding(func), many), many)
     if any_end:
-        func = with_ends(func)
+        func = with_ends(func, deciding(func))
     found = deciding(func)
     shape, dims = _dims(launch, "clusterCtaIdx"), _dims(launch, "threadIdx")
     places = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
