@@ -55,11 +55,11 @@ class Family:
     ``fixed``: those that it makes, None where that is left open. ``more``: of some of the loops, by
     number, how many iterations more they make, as where one role has peeled an iteration.
     ``whole``: their extent, of the launch and of loops ``outside``; ``varies``: of these too.
-    ``fewest``: iterations that they make at least, as launched. ``is_of_launch``: whether all CTAs
-    make as many. ``horizon``: from how many iterations to go on their number decides nothing, the
-    present one included. ``grows``: with values of the launch that are left open. ``remainder``:
-    what a trip count leaves, divided by the first number. ``by_end``: whether constants that stand
-    near their trip count, a constant, are read as so far from it, whatever it is.
+    ``fewest``: iterations that they make at least, as launched. ``horizon``: from how many to go on
+    their number decides nothing, the present one included. ``grows``: with values of the launch
+    that are left open. ``remainder``: what a trip count leaves, divided by the first number.
+    ``by_end``: whether constants that stand near their trip count, a constant, are read as so far
+    from it, whatever it is.
     """
 
     name: str
@@ -76,7 +76,6 @@ class Family:
     outside: tuple[Any, ...] = ()
     varies: bool = False
     fewest: int = 0
-    is_of_launch: bool = True
     horizon: int = 1
     grows: bool = False
     remainder: tuple[int, int] = (1, 0)

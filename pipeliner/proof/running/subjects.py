@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from tvm import ir
 from tvm.tirx.buffer import is_buffer_var
 
 from ...diagnostics import Reason, Why
@@ -18,8 +19,9 @@ from ...emulator.launch.host import Launch, run_host
 from ...emulator.lower import is_device_function
 from ...emulator.memory.grid import Block
 from ...emulator.translate.compiler import compile_kernel
+from ...emulator.translate.operation import is_trip_count
 from ...errors import EmulatorError
-from ...passes.ir.nodes import const_int, uses, variables
+from ...passes.ir.nodes import collect, const_int, uses, variables
 from ..reading.deciding import deciding
 from ..reading.ends import with_ends, with_trip_counts
 from ..reading.entering import entering
@@ -118,6 +120,7 @@ def subject(
     unbounded: Why = ""
     if loops.unbounded:
         unbounded = Reason("proof.of_extents", names=tuple(least or ()), decides=loops.unbounded)
+    asked = {int(one.args[1].value) for one in collect(func.body, ir.Call, is_trip_count)}
     open_loops = []
     for family in loops.families:
         if many and not family.grows and uses(family.whole, given):
@@ -125,15 +128,13 @@ def subject(
         fewest = least_count(func, launch, family.whole, family.outside, many)
         is_even = is_even_in_cluster(func, launch, family.whole, any_values=family.grows)
         if is_even and (fewest >= 0 or not family.more):
-            alike = variables(family.whole).isdisjoint(tags_of(func))
             left = _remainder(family, loops, launch, given)
             open_loops.append(
                 replace(
                     family,
                     fewest=max(0, fewest),
-                    is_of_launch=alike,
                     remainder=left,
-                    by_end=any_end and family.horizon > 1 and family.extent is not None,
+                    by_end=any_end and family.extent is not None and bool(asked & family.numbers),
                     every=math.lcm(family.every, left[0]),
                 )
             )
