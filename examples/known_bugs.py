@@ -16,7 +16,7 @@ from tvm import ir, tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.proof.drawn import drawing
+from pipeliner.proof.running.drawn import drawing
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 DEPTH, COLUMNS, WARP = 3, 64, 32

@@ -27,7 +27,8 @@ from ..passes.ir.kernels import bodies
 from ..passes.ir.nodes import collect, origin_of
 from ..plan import KernelPlan, RingPlan, SmemBuffer
 from ..values.origin import Origin
-from .execution import Abandoned, Execution, Head, Launched
+from .running.execution import Abandoned, Execution, Head
+from .running.launched import Launched
 
 _COUNT: Final = re.compile(r"wait_group (\d+)$")
 _BARRIERS: Final = ("tirx.tvm_storage_sync", "tirx.cuda.cta_sync", "tirx.cuda.cluster_sync")

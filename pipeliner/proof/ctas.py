@@ -20,10 +20,10 @@ from ..emulator.launch.host import Launch
 from ..emulator.memory.grid import Block
 from ..errors import EmulatorError
 from ..passes.ir.nodes import variables
-from .execution import Launched
 from .reading.extents import LoopExtents, arguments
 from .reading.loops import Family
 from .reading.reaching import CLUSTER, GRID, Reaching, tags_of
+from .running.launched import Launched
 
 _MOST_KINDS: Final = 6
 """Kinds of CTAs of which one each is run: each takes as long as a proof."""

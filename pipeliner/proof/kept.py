@@ -25,10 +25,10 @@ from ..diagnostics import Reason
 from ..emulator import Hazard, Life, Site
 from ..values.op import Op
 from ..values.origin import Origin, Place
-from .drawn import Moment
-from .proof import KernelProof, LoopCounts, Proof
+from .proof import ExtentValues, KernelProof, LoopCounts, Proof
 from .prove import SECONDS, key_of, prove
-from .refuted import Refuted, Trip
+from .running.drawn import Moment
+from .running.refuted import Refuted, Trip
 
 _FOLDER: Final = "proofs"
 _MODE: Final = 0o700
@@ -41,6 +41,7 @@ _KINDS: Final = {
         Proof,
         KernelProof,
         LoopCounts,
+        ExtentValues,
         Refuted,
         Trip,
         Moment,

@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ..diagnostics import Reason, Why
-from .refuted import Refuted
+from .running.refuted import Refuted
 
 
 @dataclass(frozen=True, slots=True)
 class LoopCounts:
-    """The trip counts of one loop that a proof is about: ``least`` and more, or ``only`` one."""
+    """The trip counts of one loop that a proof is about: ``least`` and more, or ``only`` one.
+
+    ``by_end``: its text, made for one trip count, was read for others: what it compares with
+    constants near the end is as far from the end of these.
+    """
 
     name: str
     least: int
     only: str = ""
+    by_end: bool = False
 
     @property
     def said(self) -> Reason:
         """In words."""
+        if self.by_end and not self.only:
+            return Reason("proof.all_ends", loop=self.name, least=self.least)
         if self.only:
             return Reason("proof.only", loop=self.name, count=self.only)
         return Reason("proof.all", loop=self.name, least=self.least)
 
 
 @dataclass(frozen=True, slots=True)
+class ExtentValues:
+    """The values of a symbolic extent that a proof has: ``least`` and more, or ``only`` one."""
+
+    name: str
+    least: int = 0
+    only: str = ""
+
+    @property
+    def said(self) -> Reason:
+        """In words."""
+        if self.only:
+            return Reason("proof.value", name=self.name, value=self.only)
+        return Reason("proof.values", name=self.name, least=self.least)
+
+
+@dataclass(frozen=True, slots=True)
 class KernelProof:
     """What was found of one device function.
 
-    ``loops``: those in which threads wait. ``states``: different ones at the heads of open loops;
-    ``bound``: decisions after which every run has come back to one of them. ``data``: why what is
-    loaded may decide the way of a thread; empty: it does not, so that one order of threads decides
-    all. ``why``: why it is not proved, empty where it is. ``narrow``: why trip counts are not left
-    open that could be. ``refuted``: an execution that is wrong.
+    ``values``: of symbolic extents, where none were given. ``loops``: those in which threads wait,
+    but for those whose trip counts are all that these values give. ``states``: different ones at
+    the heads of open loops; ``bound``: decisions after which every run has come back to one of
+    them. ``data``: why what is loaded may decide the way of a thread; empty: it does not, so that
+    one order of threads decides all. ``why``: why it is not proved, empty where it is. ``narrow``:
+    why trip counts are not left open that could be. ``refuted``: an execution that is wrong.
     ``beyond``: one of other trip counts than those that are proved, which the kernel was not made
     for.
     """
@@ -48,6 +74,7 @@ class KernelProof:
     refuted: Refuted | None = None
     beyond: Refuted | None = None
     seconds: float = 0.0
+    values: tuple[ExtentValues, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -64,17 +91,32 @@ class KernelProof:
     @property
     def statement(self) -> Reason:
         """What holds, in one sentence, or what does not."""
+        counts = (*(one.said for one in self.values), *(loop.said for loop in self.loops))
+        counts = counts or (Reason("proof.no_loops"),)
         if self.refuted is not None:
-            counts = tuple(loop.said for loop in self.loops) or (Reason("proof.no_loops"),)
             hazard = str(self.refuted.hazard)
             return Reason("proof.refuted", kernel=self.kernel, counts=counts, hazard=hazard)
         if self.why:
             return Reason("proof.unproved", kernel=self.kernel, why=self.why)
-        counts = tuple(loop.said for loop in self.loops) or (Reason("proof.no_loops"),)
         every = Reason("proof.proved", kernel=self.kernel, counts=counts)
         if not self.states:
             return every
         return Reason("proof.with_states", said=every, states=self.states, bound=self.bound)
+
+
+def weakest(proofs: Sequence[KernelProof]) -> tuple[LoopCounts, ...]:
+    """The trip counts of loops that are in all proofs of one kernel, each of other launches."""
+    found: dict[tuple[str, int], LoopCounts] = {}
+    for proof in proofs:
+        seen: Counter[str] = Counter()
+        for loop in proof.loops:
+            key = loop.name, seen[loop.name]  # several loops may have one name
+            seen[loop.name] += 1
+            known = found.setdefault(key, loop)
+            only = known.only or loop.only
+            least, by_end = max(known.least, loop.least), known.by_end or loop.by_end
+            found[key] = replace(known, least=least, only=only, by_end=by_end)
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ from ..errors import LoweringError
 from ..passes.ir.calls import called
 from ..passes.ir.nodes import collect
 from ..plan import PLAN_ATTR, KernelPlan
-from ..proof.branching import begin
 from ..proof.kept import known, proof_of
 from ..proof.proof import Proof
 from ..proof.prove import SECONDS
+from ..proof.running.branching import begin
 from ..values.failure import why as why_failed
 
 _Found: TypeAlias = Proof | str | Reason | None

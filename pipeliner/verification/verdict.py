@@ -158,7 +158,8 @@ def verify(
         The verdict says which was taken.
     prove
         Whether to look for a proof for every trip count and every interleaving
-        (``pipeliner/proof``); a refutation makes the verdict wrong.
+        (``pipeliner/proof``); a refutation makes the verdict wrong. Of symbolic extents it is for
+        every value, where it can be, else for ``extents``.
     progress
         Called with what runs, how many CTAs of it have run, and how many will.
 
@@ -201,8 +202,16 @@ def verify(
         chosen.said,
         chosen.between,
         {names[at]: blocks for at, blocks in (chosen.blocks or {}).items()},
-        proof_of(subject.lowered, extents=extents) if prove else None,
+        _proof(subject.lowered, extents) if prove else None,
     )
+
+
+def _proof(lowered: Any, extents: Mapping[str, int] | None) -> Proof:
+    """What is proved for every value of symbolic extents, or else for those that are given."""
+    for_all = proof_of(lowered)
+    if for_all.ok or for_all.refuted is not None or not extents:
+        return for_all
+    return proof_of(lowered, extents=extents)
 
 
 def verify_workload(

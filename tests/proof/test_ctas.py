@@ -30,10 +30,14 @@ def test_data_that_decides_is_said_and_nothing_is_proved() -> None:
     assert kernel.interleavings.has("proof.order_matters")
 
 
-def test_a_symbolic_extent_needs_a_value() -> None:
+def test_a_symbolic_extent_tells_ctas_apart() -> None:
+    """Those whose tiles lie below n work; which these are is seen of 49 values, and one of all more."""
     case = branch("uniform_if")
     lowered = pipeliner.build(case.build(), case.arch).lowered
-    why = prove(lowered).kernels[0].why
-    assert why.has("proof.extents")
-    assert why["names"] == ("n",)
-    assert prove(lowered, extents={"n": 9}).ok
+    (found,) = prove(lowered).kernels
+    assert [(one.name, one.least, one.only) for one in found.values] == [("n", 0, "")]
+    assert [(loop.least, loop.only, loop.by_end) for loop in found.loops] == [(3, "", True)]
+    assert "for every value of n from 0 on; every trip count of k from 3 on" in str(found.statement)
+    (given,) = prove(lowered, extents={"n": 9}).kernels
+    assert given.ok
+    assert not given.values

@@ -10,9 +10,9 @@ import pytest
 import pipeliner
 from pipeliner.cli import main
 from pipeliner.mutation.mutants import mutants, mutated
-from pipeliner.proof.drawn import COLUMNS, Moment, drawing
 from pipeliner.proof.prove import prove
-from pipeliner.proof.refuted import Refuted
+from pipeliner.proof.running.drawn import COLUMNS, Moment, drawing
+from pipeliner.proof.running.refuted import Refuted
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from ..emulator.raw import lower

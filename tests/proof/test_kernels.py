@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
 
 import pipeliner
 from pipeliner.cli import main
 from pipeliner.mutation.mutants import Mutant, mutants, mutated
+from pipeliner.passes.ir.nodes import collect, has
 from pipeliner.proof.prove import prove
+from pipeliner.proof.running.subjects import host_and_kernels
 from pipeliner.schedules import (
     Attention,
     AttentionTile,
@@ -20,6 +28,7 @@ from pipeliner.schedules import (
     schedule_gemm,
 )
 
+from ..corpus.annotated import dynamic_trip
 from ..emulator.raw import lower
 from ..emulator.ring import DEPTH, reversing_ring
 
@@ -107,3 +116,87 @@ def test_the_command_says_what_is_proved(capsys: pytest.CaptureFixture[str]) -> 
     assert len(said["assumptions"]) >= 2
     assert main([*words, "--target", "a100", "--prove"]) == 0
     assert "no hazard in any interleaving" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("persistent", [None, pytest.param(4, marks=pytest.mark.deep("the other"))])
+def test_a_gemm_is_right_for_every_number_of_rows(persistent: int | None) -> None:
+    """The emulator agrees at numbers of rows that are drawn at random."""
+    spec = Gemm(None, 32, 64, layout="NN")
+    tile = GemmTile(16, 32, 16, persistent=persistent)
+    kernel = pipeliner.build(schedule_gemm(spec, tile), "a100")
+    (found,) = kernel.proof.kernels
+    assert found.ok, found.statement
+    assert [(one.name, one.least, one.only) for one in found.values] == [("m", 0, "")]
+    rng = random.Random(24)
+    for _ in range(2):
+        assert pipeliner.verify(kernel, extents={"m": rng.randrange(1, 99)}).ok
+
+
+def test_a_loop_of_any_extent_is_right_for_every_one() -> None:
+    kernel = pipeliner.build(dynamic_trip, "a100")
+    (found,) = kernel.proof.kernels
+    assert found.ok, found.statement
+    assert str(found.values[0].said) == "every value of n from 0 on"
+    rng, numbers = random.Random(24), np.random.default_rng(24)
+    for n in (0, 1, rng.randrange(2, 40)):
+        a = numbers.standard_normal((16, n)).astype(np.float32)
+        expected = {"C": a[::-1] + np.float32(1)}
+        given = [a, np.zeros_like(a), n]
+        assert pipeliner.verify(kernel, given, reference=lambda *_, c=expected: c).ok
+
+
+def test_what_is_verified_with_one_value_is_proved_for_all() -> None:
+    kernel = pipeliner.build(schedule_gemm(Gemm(None, 32, 64), GemmTile(16, 32, 16)), "a100")
+    verdict = pipeliner.verify(kernel, extents={"m": 17}, prove=True)
+    assert verdict.ok
+    assert verdict.proof is not None
+    (found,) = verdict.proof.kernels
+    assert "every value of m from 0 on" in str(found.statement)
+
+
+def read_for_many(lowered: Any, least: int, *, early: bool) -> Any:
+    """A kernel that reads once more what tensor cores have added up, for so many rows or more.
+
+    It does so behind each of its waits for all that is in flight, or, ``early``, in front of it.
+    """
+
+    def guarded(func: Any) -> Any:
+        (rows,) = (param for param in func.params if str(param.name) == "m")
+        reads = collect(
+            func.body, tirx.BufferStore, lambda store: has(store.value, TensorLoad, is_sum)
+        )
+        more = tirx.IfThenElse(rows >= least, reads[0], None)
+
+        def around(stmt: Any) -> Any:
+            text = str(stmt.value)
+            if "wgmma(0" not in text or "wait_group" not in text:
+                return stmt
+            return tirx.SeqStmt([more, stmt] if early else [stmt, more])
+
+        changes = [(tirx.Evaluate, around)]
+        return func.with_body(tvm_ffi.structural_map(func.body, changes, order="post"))
+
+    def is_sum(load: Any) -> bool:
+        return str(load.source.name).startswith("acc")
+
+    _, kernels = host_and_kernels(lowered)
+    changed = {
+        var: guarded(func) if str(var.name_hint) in kernels else func
+        for var, func in lowered.functions.items()
+    }
+    return tvm.IRModule(changed, attrs=lowered.attrs)
+
+
+def test_registers_in_flight_that_few_values_read() -> None:
+    """Whether they are read decides nothing else, and matters."""
+    spec, tile = Gemm(None, 32, 128), GemmTile(64, 32, 64)
+    options = {"instruction": "wgmma", "store": "direct"}
+    lowered = pipeliner.build(schedule_gemm(spec, tile), "h100", **options).lowered
+    (right,) = prove(read_for_many(lowered, 900, early=False)).kernels
+    assert right.ok, right.statement
+    wrong = read_for_many(lowered, 900, early=True)
+    assert not prove(wrong).kernels[0].ok
+    (met,) = prove(wrong, extents={"m": 900}).kernels
+    assert met.refuted is not None
+    assert met.refuted.hazard.kind == "register-in-flight"
+    assert prove(wrong, extents={"m": 899}).kernels[0].ok

@@ -8,9 +8,10 @@ import pytest
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.proof.execution import Execution, Launched
 from pipeliner.proof.prove import prove
-from pipeliner.proof.subjects import host_and_kernels, launches, subject
+from pipeliner.proof.running.execution import Execution
+from pipeliner.proof.running.launched import Launched
+from pipeliner.proof.running.subjects import host_and_kernels, launches, subject
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from ..emulator.raw import lower

@@ -82,6 +82,17 @@ def test_loops_that_a_thread_makes_one_behind_the_other_are_left_open_apart() ->
     assert (wrong.beyond.trips[0].count, wrong.beyond.hazard.kind) == (0, "race")
 
 
+def test_ctas_that_are_right_for_their_own_steps_are_not_alike() -> None:
+    """The first one is right for all steps, so that those of others do not seem to matter."""
+    right = proof_of(tricks.own_counts(wrong=False))
+    assert right.ok
+    assert [loop.only for loop in right.loops] == ["bx + 1"]
+    wrong = proof_of(tricks.own_counts(wrong=True))
+    assert kind(wrong) == "race"
+    assert wrong.refuted is not None
+    assert dict(wrong.refuted.hazard.site.iteration) == {"k": 2}
+
+
 def test_each_launch_of_a_kernel_is_proved() -> None:
     assert proof_of(tricks.launched_again(2)).ok
     assert kind(proof_of(tricks.launched_again(1))) == "race"

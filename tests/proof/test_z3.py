@@ -14,6 +14,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import prim
 
+from pipeliner.emulator.translate.operation import TRIP_COUNT
 from pipeliner.proof.reading.eventually import Repeats
 
 z3 = pytest.importorskip("z3", reason="z3-solver is missing: pip install '.[z3]'")
@@ -22,13 +23,15 @@ MILLISECONDS = 20_000
 """That z3 may take for one expression."""
 
 
-def translated(expr: Any, of: Any) -> Any:
-    """An expression over the variable of a loop, as z3 has it."""
+def translated(expr: Any, of: Any, trips: Any = None) -> Any:
+    """An expression over the variable of a loop and its trip count, as z3 has it."""
     if isinstance(expr, tvm.ir.Var):
         return of
+    if isinstance(expr, tvm.ir.Call):
+        return trips
     if isinstance(expr, prim.IntImm):
         return z3.IntVal(int(expr.value))
-    a, b = translated(expr.a, of), translated(expr.b, of)
+    a, b = translated(expr.a, of, trips), translated(expr.b, of, trips)
     made = {
         prim.Add: lambda: a + b,
         prim.Sub: lambda: a - b,
@@ -40,6 +43,8 @@ def translated(expr: Any, of: Any) -> Any:
         prim.EQ: lambda: a == b,
         prim.NE: lambda: a != b,
         prim.LT: lambda: a < b,
+        prim.LE: lambda: a <= b,
+        prim.GT: lambda: a > b,
         prim.GE: lambda: a >= b,
         prim.And: lambda: z3.And(a, b),
         prim.Or: lambda: z3.Or(a, b),
@@ -53,6 +58,23 @@ def repeats(expr: Any, after: int, every: int) -> bool:
     solver = z3.Solver()
     solver.set("timeout", MILLISECONDS)
     solver.add(at >= after, translated(expr, at) != translated(expr, at + every))
+    answer = solver.check()
+    assert answer != z3.unknown, solver.reason_unknown()
+    return bool(answer == z3.unsat)
+
+
+def holds_far(expr: Any, after: int, every: int, horizon: int) -> bool:
+    """Whether an expression is the same ``every`` iterations later with as many to go.
+
+    Also, if there are ``horizon`` to go or more, with any other number of them that large.
+    """
+    at, left, other = z3.Ints("at left other")
+    solver = z3.Solver()
+    solver.set("timeout", MILLISECONDS)
+    alike = z3.Or(left == other, z3.And(left >= horizon, other >= horizon))
+    solver.add(at >= after, left >= 1, other >= 1, alike)
+    later = translated(expr, at + every, at + every + other)
+    solver.add(translated(expr, at, at + left) != later)
     answer = solver.check()
     assert answer != z3.unknown, solver.reason_unknown()
     return bool(answer == z3.unsat)
@@ -119,3 +141,43 @@ def test_a_comparison_settles_where_it_is_said_to() -> None:
     found.decide(expr)
     assert repeats(expr, found.after[var], found.every[var])
     assert not repeats(expr, 16, 1)
+
+
+LOOP = 7
+"""The number of the statement of a loop."""
+
+
+def to_go(rng: random.Random, var: Any, trips: Any) -> Any:
+    """A random comparison of the variable of a loop with its trip count, and more."""
+    factor, kind = rng.randint(1, 3), rng.choice([tirx.LT, tirx.LE, tirx.EQ, tirx.NE, tirx.GE])
+    near = var * factor + rng.randint(-4, 12)
+    if rng.random() < 0.5:
+        near = near + tirx.floormod(var, rng.randint(2, 4))
+    far = trips * (factor + rng.choice((0, 0, 1, 4))) + rng.randint(-3, 3)
+    if rng.random() < 0.2:
+        near, far = near + trips, far + trips * rng.randint(1, 2)
+    compared = kind(near, far) if rng.random() < 0.5 else kind(far, near)
+    if rng.random() < 0.5:
+        return compared
+    return rng.choice([tirx.And, tirx.Or])(compared, condition(rng, var))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_iterations_to_go_decide_alike_where_there_are_enough(seed: int) -> None:
+    var = tirx.Var("i", "int32")
+    trips = tirx.call_pure_extern("int32", TRIP_COUNT, constant(LOOP), constant(100))
+    expr = to_go(random.Random(seed), var, trips)
+    found = Repeats({var}, {}, {}, {LOOP: var})
+    found.decide(expr)
+    assert holds_far(expr, found.after[var], found.every[var], found.horizon[var])
+
+
+def test_a_horizon_that_is_too_near_is_seen() -> None:
+    var = tirx.Var("i", "int32")
+    trips = tirx.call_pure_extern("int32", TRIP_COUNT, constant(LOOP), constant(100))
+    expr = var + 5 < trips
+    found = Repeats({var}, {}, {}, {LOOP: var})
+    found.decide(expr)
+    assert found.horizon[var] == 6
+    assert holds_far(expr, 0, 1, 6)
+    assert not holds_far(expr, 0, 1, 5)

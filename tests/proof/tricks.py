@@ -192,6 +192,27 @@ def twice(wrong: bool) -> Any:
     return main
 
 
+def own_counts(wrong: bool) -> Any:
+    """CTA bx makes bx + 1 steps. The second one does not wait at its third, which it does not make.
+
+    ``wrong``: nor does any but the first one, where the third and the fourth make it.
+    """
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((4, 8, 2 * WARP), "int32")):
+        for bx in T.thread_binding(4, thread="blockIdx.x"):
+            for tx in T.thread_binding(2 * WARP, thread="threadIdx.x"):
+                S = T.alloc_buffer((2 * WARP,), "int32", scope="shared")
+                for k in T.serial(bx + 1):
+                    S[tx] = tx
+                    if bx == 0 or (not wrong and bx > 1) or k != 2:
+                        T.tvm_storage_sync("shared")
+                    A[bx, k, tx] = S[2 * WARP - 1 - tx]
+                    T.tvm_storage_sync("shared")
+
+    return main
+
+
 def launched_again(last: int) -> Any:
     """One kernel, launched three times: up to the ``last`` launch its threads meet."""
 

@@ -7,7 +7,7 @@
 A line has the kernel, what is proved of it or why not, the seconds that it took, and behind the
 first kernel of a function the processor's for all of them, which others on the machine do not
 change, and nvcc's. Where a trip count is a number in the code, the code makes no other, and is proved for that
-one. Exit status 1: a kernel is refuted, or does otherwise than its plan, or is not proved although
+one. Where extents are symbolic, it is proved for all of their values, or for some. Exit status 1: a kernel is refuted, or does otherwise than its plan, or is not proved although
 loaded data does not decide its way.
 """
 
@@ -27,6 +27,7 @@ import pipeliner
 from examples import pipeline_your_own, streaming, the_idea, tune_your_own
 from pipeliner.proof.proof import KernelProof
 from pipeliner.proof.prove import prove
+from pipeliner.proof.running.subjects import host_and_kernels, symbolic
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.schedules.suites import suite
 from pipeliner.toolchain.nvcc import compile_cuda
@@ -36,10 +37,12 @@ from .runner import prepared
 GROUPS: Final = ("gemm", "conv", "attention", "corpus", "examples")
 USUAL: Final = ("gemm", "conv", "corpus", "examples")
 EXTENTS: Final = (1, 2, 3, 17, 100, 127, 128, 129, 1000, 1535, 1536, 1537, 3073, 4000)
-"""Values of symbolic extents, of which each is proved alone."""
+"""Values of symbolic extents, of which each is proved alone where not all are together."""
 
 MARKS: Final = {
     "proved": "proved for all trip counts",
+    "by end": "for all trip counts, constants near ends read as so far from these",
+    "all values": "for all values of symbolic extents",
     "constant": "for the trip counts that their code has as constants",
     "some values": f"for {len(EXTENTS)} values of symbolic extents",
     "data": "where data decides",
@@ -102,19 +105,23 @@ def proved(place: tuple[str, int, bool]) -> list[Row]:
     nvcc = _compiling(kernel) if compiled else 0.0
     begun = _processors()
     found = prove(lowered)
-    names = {name for one in found.kernels if one.why for name in _extents(one.why)}
+    names = symbolic(host_and_kernels(lowered)[0])
+    for_all = {one.kernel for one in found.kernels if one.ok and one.values}
+    if found.ok or found.refuted or any(one.data for one in found.kernels):
+        names = set()
     for value in EXTENTS if names else ():
         found = prove(lowered, extents=dict.fromkeys(names, value))
         if not found.ok:
             break
     rows = []
     for one in found.kernels:
-        counts = "; ".join(str(loop.said) for loop in one.loops) or str(one.statement)
+        said_of = (*one.values, *one.loops)
+        counts = "; ".join(str(part.said) for part in said_of) or str(one.statement)
         said = str(one.statement) if one.refuted or one.why else counts
         values = f" ({', '.join(names)} = {value})" if names else ""
         busy = 0.0 if rows else _processors() - begun
         otherwise = "; ".join(map(str, found.disagreements))
-        mark = "OTHERWISE" if otherwise else _mark(one, bool(names))
+        mark = "OTHERWISE" if otherwise else _mark(one, bool(names), one.kernel in for_all)
         rows.append(
             Row(
                 f"{group} {name}",
@@ -135,28 +142,24 @@ def _compiling(kernel: Any) -> float:
     return _processors() - begun
 
 
-def _mark(one: KernelProof, is_symbolic: bool) -> str:
+def _mark(one: KernelProof, is_some: bool, is_for_all: bool) -> str:
     """What is proved of a kernel, in a word or two."""
     if one.refuted is not None:
         return "REFUTED"
     if not one.ok:
         return "data" if one.data else "NOT PROVED"
-    if is_symbolic:
-        return "some values"
+    if is_some or is_for_all:
+        return "all values" if is_for_all and not is_some else "some values"
     own = [loop.only for loop in one.loops if loop.only]
     if not own:
-        return "proved"
-    return "constant" if all(count.isdecimal() for count in own) else "OWN COUNTS"
+        return "by end" if any(loop.by_end for loop in one.loops) else "proved"
+    return "OWN COUNTS" if one.narrow else "constant"
 
 
 def _processors() -> float:
     """Seconds of processors that this process and those that have ended have taken."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def _extents(why: Any) -> tuple[str, ...]:
-    return why["names"] if hasattr(why, "has") and why.has("proof.extents") else ()
 
 
 def main(argv: list[str] | None = None) -> int:

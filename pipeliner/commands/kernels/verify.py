@@ -173,7 +173,7 @@ def print_verdict(verdict: Verdict) -> None:
 
 def print_proof(proof: Proof) -> None:
     """What was proved, in words: what holds of each kernel, and what is assumed."""
-    from ...proof.drawn import drawing
+    from ...proof.running.drawn import drawing
 
     for kernel in proof.kernels:
         print(f"{'proved' if kernel.ok else 'not proved'}: {kernel.statement}")
@@ -194,7 +194,7 @@ def print_proof(proof: Proof) -> None:
 
 def proof_as_json(proof: Proof) -> dict[str, Any]:
     """What was proved, as plain data."""
-    from ...proof.drawn import drawing
+    from ...proof.running.drawn import drawing
 
     return {
         "ok": proof.ok,
@@ -212,8 +212,17 @@ def proof_as_json(proof: Proof) -> dict[str, Any]:
                 "states": kernel.states,
                 "steps": kernel.steps,
                 "bound": kernel.bound,
+                "values": [
+                    {"name": one.name, "least": one.least, "only": one.only}
+                    for one in kernel.values
+                ],
                 "loops": [
-                    {"name": loop.name, "least": loop.least, "only": loop.only}
+                    {
+                        "name": loop.name,
+                        "least": loop.least,
+                        "only": loop.only,
+                        "by_end": loop.by_end,
+                    }
                     for loop in kernel.loops
                 ],
             }

@@ -9,7 +9,12 @@ SENTENCES: Final = {
     "proof.proved": "{kernel}: no hazard in any interleaving, for {counts:list}",
     "proof.with_states": "{said}: {states:count state}, each met within {bound:count decision}",
     "proof.all": "every trip count of {loop} from {least} on",
+    "proof.all_ends": (
+        "every trip count of {loop} from {least} on, constants near its end read as so far from it"
+    ),
     "proof.only": "{count} iterations of {loop}",
+    "proof.values": "every value of {name} from {least} on",
+    "proof.value": "{name} = {value}",
     "proof.no_loops": "its one path",
     "proof.every_order": (
         "nothing that is loaded decides a condition, an address or a wait, so that one order of "
@@ -35,7 +40,33 @@ SENTENCES: Final = {
         "the number of a CTA decides '{condition}', and with it which CTAs come to a barrier of "
         "the grid: some may wait for ever"
     ),
-    "proof.extents": "no values were given for {names:list}",
+    "proof.of_extents": (
+        "not for every value of {names:list}: '{decides}' decides, and is neither the same from "
+        "some value on nor a comparison of a loop's variable with its trip count: values can be "
+        "given"
+    ),
+    "proof.loops_that_grow": (
+        "the trip counts of {loops:list} grow with symbolic extents, and cannot be left open: "
+        "values can be given"
+    ),
+    "proof.many_values": (
+        "what decides has too many different values of {names:list} to prove each: values can be "
+        "given"
+    ),
+    "proof.no_launch": "with no values of {names:list} that were tried anything is launched",
+    "proof.host_decides": (
+        "symbolic extents decide '{condition}' on the host, and with it what is launched: values "
+        "can be given"
+    ),
+    "proof.grid_grows": (
+        "the grid grows with {names:list}, and the number of a CTA decides '{decides}': values can "
+        "be given"
+    ),
+    "proof.renamed": "the host passes '{name}' as '{parameter}': values can be given",
+    "proof.not_met": (
+        "trip counts that are left open more than they are may be wrong, but no values were found "
+        "that are ({run}): values can be given"
+    ),
     "proof.not_determined": "one way on leads from one state to two: the state lacks something",
     "proof.load_decides": (
         "what is loaded from '{buffer}' decides a condition, an address or a wait"

@@ -11,7 +11,7 @@ from ..base.dtypes import is_int, split_lanes
 from ..units.wgmma import WARPGROUP
 from . import legacy_calls, ptx, ptx_hopper, ptx_memory, wmma_calls
 from .expressions import Expressions
-from .operation import ADDRESSES, math_function, op_name, string
+from .operation import ADDRESSES, is_trip_count, math_function, op_name, string
 from .source import Val
 
 Handler = Callable[[Expressions, Any], Val | None]
@@ -160,6 +160,8 @@ def _popcount(c: Expressions, call: Any) -> Val:
 @_handles("tirx.call_pure_extern", "tirx.call_extern")
 def _extern(c: Expressions, call: Any) -> Val | None:
     name = string(call.args[0])
+    if is_trip_count(call):
+        return c.trip_count(int(call.args[1].value), call.args[2])
     if name in _FENCES:
         c.writer.emit(f"atomics.fence(s, {_FENCES[name]!r}, {c.mask})")
         return None

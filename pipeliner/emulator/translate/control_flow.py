@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -21,6 +21,9 @@ from .expressions import Expressions
 from .operation import is_pure, op_name
 from .source import Val, Writer
 
+_TRIP_COUNTS: Final = (0, 1 << 30)
+"""What trip counts are at least, and less than."""
+
 
 class ControlFlow(Expressions):
     """Translation of branches and loops."""
@@ -28,6 +31,7 @@ class ControlFlow(Expressions):
     def __init__(self) -> None:
         super().__init__(Writer())
         self.loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
+        self.outside: dict[int, int] = {}  # loops around each of these, by its statement
         self.polled: set[str] = set()  # parameters that while loops read, '' for what is not known
         self.number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.is_last = True  # whether nothing follows the statement in the kernel
@@ -113,6 +117,7 @@ class ControlFlow(Expressions):
         dtype, _ = split_lanes(stmt.loop_var.ty)
         high = self.add(low, extent)
         self._decide(stmt, high)
+        self.outside[self.number] = len(self.loops)
         known = positions(low, extent)
         name = self.writer.fresh(stmt.loop_var.name)
         if not low.varying and not extent.varying:
@@ -127,6 +132,16 @@ class ControlFlow(Expressions):
                 self.statement(stmt.body)
             return
         self._varying_for(stmt, name, low, high, step, known)
+
+    def trip_count(self, number: int, own: Any) -> Val:
+        """The trip count of the loop around that is statement ``number``, ``own`` by its code.
+
+        It is asked for where it stands: a proof knows more of it in later iterations.
+        """
+        value = self.expr(own)
+        around = "".join(f"{text}, " for _, text in self.loops[: self.outside[number]])
+        text = f"s.trip_count({number}, {value.text}, ({around}))"
+        return Val(text, value.dtype, depth=self.writer.depth, pure=False, known=_TRIP_COUNTS)
 
     def _varying_for(
         self, stmt: Any, name: str, low: Val, high: Val, step: int, known: Span | None

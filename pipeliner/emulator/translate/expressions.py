@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -49,6 +50,10 @@ _DIVISIONS: Final = {
 
 class Expressions(Pointers):
     """Translation of expressions."""
+
+    @abstractmethod
+    def trip_count(self, number: int, own: Any) -> Val:
+        """The trip count of the loop around that is statement ``number``, ``own`` by its code."""
 
     def expr(self, node: Any) -> Val:
         handler = _EXPRESSIONS.get(type(node))

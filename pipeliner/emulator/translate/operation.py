@@ -37,6 +37,10 @@ _PURE: Final = {
 }
 """Operations that neither read memory nor depend on active threads, beside math functions."""
 
+TRIP_COUNT: Final = "pipeliner_trip_count"
+"""The external function by which a proof asks for the trip count of a loop around, by the number of
+its statement and its extent."""
+
 
 def op_name(call: Any) -> str:
     """Name of the operation called."""
@@ -58,8 +62,13 @@ def is_pure(call: Any) -> bool:
     """Whether the operation itself neither reads memory nor depends on active threads."""
     name = op_name(call)
     if name == "tirx.call_pure_extern":
-        return mathfn.canonical(str(call.args[0].value)) is not None
+        return is_trip_count(call) or mathfn.canonical(str(call.args[0].value)) is not None
     return name in _PURE or math_function(name) is not None
+
+
+def is_trip_count(call: Any) -> bool:
+    """Whether a call asks for the trip count of a loop around, as the code of a proof does."""
+    return op_name(call) == "tirx.call_pure_extern" and str(call.args[0].value) == TRIP_COUNT
 
 
 def is_address(node: Any) -> bool:

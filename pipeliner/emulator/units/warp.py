@@ -135,6 +135,8 @@ def _partly(
         row = int(np.argmax(outside.any(axis=1)))
         group.hazard("out-of-bounds", src.name, int(start[row]), thread=int(tids[row]))
         wanted &= ~outside
+    if not wanted.any():  # an array of no elements has no first one
+        return wanted, np.zeros(wanted.shape, np.uint8)
     return wanted, np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
 
 

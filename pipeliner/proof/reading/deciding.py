@@ -8,7 +8,7 @@ however the threads are interleaved (``condition`` says what follows).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from ...diagnostics import Reason
 from ...emulator.translate.operation import ADDRESSES, decode, is_pure, op_name
 from ...passes.ir.calls import ACCESS_PTR, ADDRESS_OF
 from ...passes.ir.kernels import bodies
-from ...passes.ir.nodes import is_global, is_shared
+from ...passes.ir.nodes import is_global, is_shared, variables
 
 _PTX: Final = "tirx.ptx."
 
@@ -72,7 +72,8 @@ class Deciding:
     """What decides in one device function.
 
     ``exprs``: with the number of their statement; ``roots``: those that decide themselves, of which
-    the others are made. ``buffers``: local buffers, by name. ``named``:
+    the others are made; ``stored``: those that are stored in registers which decide. ``buffers``:
+    these local buffers, by name. ``named``:
     names of values that are read from these. ``because``: why the way of a thread may depend on
     what it loads, empty where it does not. ``values``: of named values.
     """
@@ -83,6 +84,7 @@ class Deciding:
     because: list[Reason] = field(default_factory=list)
     values: dict[Any, Any] = field(default_factory=dict)
     roots: list[tuple[Any, int]] = field(default_factory=list)
+    stored: list[tuple[Any, int]] = field(default_factory=list)
 
 
 def deciding(func: Any) -> Deciding:
@@ -134,6 +136,7 @@ def _loaded(found: Deciding, load: Any, number: int, stores: Any, written: Any) 
         return
     found.buffers.add(name)
     found.exprs.extend(stores.get(name, ()))
+    found.stored.extend(stores.get(name, ()))
     for instruction, _ in written.get(name, ()):
         if not f"{_PTX}{instruction}".startswith(_SAME_IN_EVERY_RUN):
             found.because.append(Reason("proof.result_decides", buffer=name, call=instruction))
@@ -253,6 +256,19 @@ def _own(stmt: Any) -> Iterator[Any]:
         yield stmt.condition
     elif isinstance(stmt, tirx.For):
         yield from (stmt.min, stmt.extent)
+
+
+def reaches(expr: Any, wanted: Collection[Any], values: Mapping[Any, Any]) -> bool:
+    """Whether an expression depends on a variable that is wanted, also by ``values`` of others."""
+    left, seen = [expr], set()
+    while left:
+        for inner in variables(left.pop()):
+            if inner in wanted:
+                return True
+            if inner in values and inner not in seen:
+                seen.add(inner)
+                left.append(values[inner])
+    return False
 
 
 def everything(expr: Any) -> list[Any]:

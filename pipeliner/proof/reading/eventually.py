@@ -11,8 +11,13 @@ in one variable has one outcome from max |r| / |a| on. What decides has to have 
 Then from ``after`` on it repeats every ``every`` iterations, as long as the registers that it reads
 do, which the state of the machine has in it.
 
-Does not handle: comparisons that grow in two free variables, products of two variables, bits of a
-form that grows other than its lowest ones.
+The trip count n of a free loop of the variable i (``ends.py``) is a variable too, one that only
+comparisons may have. With d = n - i iterations to go they are of a form in i and d, as n - i + 3 or
+2 * n - i: its sign is the same wherever there are ``horizon`` or more to go, i included. Parameters
+of a launch are free variables like those of loops.
+
+Does not handle: other comparisons that grow in two free variables, products of two variables, bits
+of a form that grows other than its lowest ones.
 """
 
 from __future__ import annotations
@@ -26,10 +31,10 @@ from typing import Any, Final
 from tvm import ir
 from tvm.ir import TensorLoad, prim
 
-from ...emulator.translate.operation import ADDRESSES, op_name
+from ...emulator.translate.operation import ADDRESSES, is_trip_count, op_name
 from ...passes.ir.nodes import variables
 
-_COMPARISONS: Final = (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE)
+COMPARISONS: Final = (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE)
 _SHOWS_ARGUMENT: Final = ("tirx.reinterpret", "prim.likely", "tirx.tvm_thread_invariant")
 """Calls that have the value of their operand."""
 
@@ -85,22 +90,41 @@ def _of(low: int, high: int) -> Slopes:
     return Slopes({}, Fraction(low), Fraction(high))
 
 
+def _slope(of: Any) -> Slopes:
+    return Slopes({of: Fraction(1)}, Fraction(0), Fraction(0))
+
+
 _BOOL: Final = _of(0, 1)
 _ANY: Final = Slopes()
+
+
+@dataclass(frozen=True)
+class TripCount:
+    """The trip count of a free loop, by its variable."""
+
+    var: Any
 
 
 class Repeats:
     """Finds, for each free variable, ``after`` how many iterations what decides repeats.
 
-    ``every``: how often. ``free``: the variables. ``ranges``: of other variables, the least and the
-    largest value. ``values``: what named values are.
+    ``every``: how often. ``horizon``: from how many iterations to go on their number decides
+    nothing. ``free``: the variables. ``ranges``: of other variables, the least and the largest
+    value. ``values``: what named values are. ``loops``: the variables of free loops, by the number
+    of their statement.
     """
 
     def __init__(
-        self, free: set[Any], ranges: Mapping[Any, tuple[int, int]], values: Mapping[Any, Any]
+        self,
+        free: set[Any],
+        ranges: Mapping[Any, tuple[int, int]],
+        values: Mapping[Any, Any],
+        loops: Mapping[int, Any] | None = None,
     ) -> None:
         self.after = dict.fromkeys(free, 0)
         self.every = dict.fromkeys(free, 1)
+        self.horizon = dict.fromkeys(free, 1)
+        self._loops = loops or {}
         self._ranges = ranges
         self._values = values
         self._known: dict[Any, Slopes] = {}
@@ -133,7 +157,7 @@ class Repeats:
         if isinstance(expr, prim.Not):
             self.decide(expr.a)
             return _BOOL
-        if isinstance(expr, _COMPARISONS):
+        if isinstance(expr, COMPARISONS):
             self._settle(self.form(expr.a).plus(self.form(expr.b), -1))
             return _BOOL
         if hasattr(expr, "a") and hasattr(expr, "b"):
@@ -144,7 +168,7 @@ class Repeats:
 
     def _variable(self, var: Any) -> Slopes:
         if var in self.after:
-            return Slopes({var: Fraction(1)}, Fraction(0), Fraction(0))
+            return _slope(var)
         if var in self._ranges:
             return _of(*self._ranges[var])
         if var in self._values:
@@ -215,6 +239,8 @@ class Repeats:
     def _turn(self, form: Slopes, modulus: int) -> None:
         """Note after how many iterations a form has gone through a multiple of ``modulus``."""
         for var, slope in form.slopes.items():
+            if isinstance(var, TripCount):
+                raise Unbounded
             turns = Fraction(modulus) / abs(slope)
             self.every[var] = math.lcm(self.every[var], turns.numerator)
 
@@ -222,13 +248,32 @@ class Repeats:
         """Note from when on a form keeps its sign."""
         if not form.slopes:
             return
-        if len(form.slopes) > 1:
+        for var in form.slopes:
+            if len(form.slopes) == 2 and TripCount(var) in form.slopes:
+                self._settle_to_go(form, var)
+                return
+        if len(form.slopes) > 1 or any(isinstance(var, TripCount) for var in form.slopes):
             raise Unbounded
         ((var, slope),) = form.slopes.items()
         self.after[var] = max(self.after[var], int(form.reach / abs(slope)) + 1)
 
+    def _settle_to_go(self, form: Slopes, var: Any) -> None:
+        """Note where a form a * i + b * n + r keeps its sign, n the trip count.
+
+        With d = n - i to go that is (a + b) * i + b * d + r, and neither i nor d is less than 0.
+        """
+        to_go = form.slopes[TripCount(var)]
+        both = form.slopes[var] + to_go
+        if both * to_go < 0:
+            raise Unbounded
+        self.horizon[var] = max(self.horizon[var], int(form.reach / abs(to_go)) + 1)
+        if both:
+            self.after[var] = max(self.after[var], int(form.reach / abs(both)) + 1)
+
     def _extremum(self, a: Slopes, b: Slopes, *, least: bool) -> Slopes:
         difference = a.plus(b, -1)
+        if len(difference.slopes) > 1:
+            raise Unbounded
         self._settle(difference)
         if difference.slopes:
             ((_, slope),) = difference.slopes.items()
@@ -253,6 +298,9 @@ class Repeats:
 
     def _call(self, call: Any) -> Slopes:
         name = op_name(call)
+        if is_trip_count(call):
+            var = self._loops.get(int(call.args[1].value))
+            return self.form(call.args[2]) if var is None else _slope(TripCount(var))
         if name == "prim.if_then_else":
             return self._choice(*call.args)
         if name in _SHOWS_ARGUMENT:

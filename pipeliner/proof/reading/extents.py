@@ -24,6 +24,9 @@ from ...errors import EmulatorError
 from ...passes.ir.nodes import const_int, simplify, substitute, variables
 from .reaching import CLUSTER, GRID, Reaching, tags_of
 
+MOST: Final = (1 << 31) - 1
+"""What an argument of 32 bits is at most."""
+
 _MOST_CTAS: Final = 1 << 14
 """CTAs of a launch for which trip counts are computed one by one."""
 
@@ -69,12 +72,17 @@ class LoopExtents:
         return self._places.setdefault((at, str(var.ty)), ir.Var(f"around_{at}", var.ty))
 
 
-def is_even_in_cluster(func: Any, launch: Launch, extent: Any) -> bool:
-    """Whether all CTAs of each cluster make as many iterations, by an extent as a whole."""
+def is_even_in_cluster(func: Any, launch: Launch, extent: Any, *, any_values: bool = False) -> bool:
+    """Whether all CTAs of each cluster make as many iterations, by an extent as a whole.
+
+    ``any_values``: also of launches with other arguments than this one has.
+    """
     tags = {var: tag for var, tag in tags_of(func).items() if tag.startswith((GRID, CLUSTER))}
     size = [launch.extent(f"{CLUSTER}.{letter}") for letter in "xyz"]
     if variables(extent).isdisjoint(tags) or max(size) == 1:
         return True
+    if any_values:
+        return False
     grid = [range(launch.extent(f"{GRID}.{letter}")) for letter in "xyz"]
     if math.prod(map(len, grid)) > _MOST_CTAS:
         return False
@@ -93,13 +101,24 @@ def is_even_in_cluster(func: Any, launch: Launch, extent: Any) -> bool:
     return all(len(found) == 1 for found in counts.values())
 
 
-def least_count(func: Any, launch: Launch, extent: Any, around: Sequence[Any]) -> int:
+def least_count(
+    func: Any,
+    launch: Launch,
+    extent: Any,
+    around: Sequence[Any],
+    least: Mapping[Any, int] | None = None,
+) -> int:
     """Return a bound of how few iterations some CTA makes, in loops ``around`` as they are.
 
-    Less than none is said too: another loop, of one more, makes no more then.
+    Less than none is said too: another loop, of one more, makes no more then. ``least``: arguments
+    that may have any value from these on.
     """
-    known = substitute(extent, dict(arguments(func, launch)))
+    many = least or {}
+    given = {var: value for var, value in arguments(func, launch) if var not in many}
+    known = substitute(extent, given)
     prover = sym.Analyzer()
+    for var, least_value in many.items():
+        prover.bind(var, Range(least_value, MOST))
     for var, tag in tags_of(func).items():
         prover.bind(var, Range(0, max(1, launch.extent(tag))))
     for loop in around:

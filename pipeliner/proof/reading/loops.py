@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final, TypeAlias
 
@@ -19,8 +19,9 @@ from tvm import tirx
 
 from ...emulator.translate.control_flow import may_wait
 from ...passes.ir.kernels import bodies
-from ...passes.ir.nodes import const_int, uses, variables
-from .deciding import Deciding
+from ...passes.ir.nodes import const_int, uses
+from .deciding import Deciding, reaches
+from .ends import as_written
 from .entering import ThreadMask
 from .eventually import Repeats, Unbounded
 from .extents import LoopExtents
@@ -28,6 +29,17 @@ from .extents import LoopExtents
 _Key: TypeAlias = tuple[tuple[str, ...], str, int, int]
 """The loops around some and their variable, by name, the number of their extent, and which of those
 that one thread makes one after the other."""
+
+LAPS: Final = 6
+"""Trip counts of an inner loop from which on a walk leaves them open, each run's its own.
+
+Those below are walked one by one. Any number is right; with less than the slots of a ring there are
+many states, as runs through several loops are in the ring at once. The longest proof of the suites,
+of rings of four slots, has 183 states with 4, 139 with 6 and 105 with 8, which takes longer again.
+"""
+
+_NEAR: Final = 64
+"""Iterations of a loop that grows which a walk makes before it leaves more open, at most."""
 
 _APART: Final = 2
 """Iterations that one role peels at most, of a loop that others make whole."""
@@ -43,8 +55,11 @@ class Family:
     ``fixed``: those that it makes, None where that is left open. ``more``: of some of the loops, by
     number, how many iterations more they make, as where one role has peeled an iteration.
     ``whole``: their extent, of the launch and of loops ``outside``; ``varies``: of these too.
-    ``fewest``: iterations that they make at least, as launched. ``is_of_launch``: whether all CTAs
-    make as many.
+    ``fewest``: iterations that they make at least, as launched. ``horizon``: from how many to go on
+    their number decides nothing, the present one included. ``grows``: with values of the launch
+    that are left open. ``remainder``: what a trip count leaves, divided by the first number.
+    ``by_end``: whether constants that stand near their trip count, a constant, are read as so far
+    from it, whatever it is.
     """
 
     name: str
@@ -61,7 +76,28 @@ class Family:
     outside: tuple[Any, ...] = ()
     varies: bool = False
     fewest: int = 0
-    is_of_launch: bool = True
+    horizon: int = 1
+    grows: bool = False
+    remainder: tuple[int, int] = (1, 0)
+    by_end: bool = False
+
+    @property
+    def far(self) -> int:
+        """Trip counts from which on a walk leaves those of a loop open that grows."""
+        return max(self.horizon - 1, LAPS if self.around and not self.varies else 0)
+
+    @property
+    def near(self) -> int:
+        """Trip counts that a walk need not leave open: there are none below these, or too few.
+
+        Of a loop that grows what it makes at least, as other values are walked by themselves.
+        """
+        return max(self.horizon - 1, min(self.fewest, _NEAR) if self.grows else 0)
+
+    def may_end(self, count: int) -> bool:
+        """Whether the last ones may be those that a run knows of which has made so many."""
+        modulus, rest = self.remainder
+        return (count + self.horizon - 1) % modulus == rest
 
     def phase(self, iteration: int) -> int:
         """What stands for an iteration: itself, or the first one that is like it."""
@@ -83,9 +119,39 @@ class _Loop:
         return tuple(str(loop.loop_var.name) for loop in self.outside)
 
 
+@dataclass(frozen=True)
+class OpenValues:
+    """Parameters of a launch that may have any value from ``least`` on.
+
+    ``known``: values of others. ``idle``: statements that decide nothing, whatever the values are.
+    """
+
+    least: Mapping[Any, int] = field(default_factory=dict)
+    known: Mapping[Any, int] = field(default_factory=dict)
+    idle: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The families of a kernel.
+
+    ``after``, ``every``: of open values, from which on what decides repeats, and how often.
+    ``unbounded``: an expression with such values that decides, and does not come to repeat.
+    """
+
+    families: tuple[Family, ...] = ()
+    after: Mapping[Any, int] = field(default_factory=dict)
+    every: Mapping[Any, int] = field(default_factory=dict)
+    unbounded: str = ""
+
+
 def families(
-    func: Any, deciding: Deciding, extents: LoopExtents, entering: Mapping[int, ThreadMask]
-) -> tuple[Family, ...]:
+    func: Any,
+    deciding: Deciding,
+    extents: LoopExtents,
+    entering: Mapping[int, ThreadMask],
+    values: OpenValues,
+) -> Loops:
     """Return the families of candidates, those whose iterations do not come to repeat left out.
 
     ``entering``: by loop, which threads may come to it. No thread comes to two loops of a family.
@@ -99,15 +165,33 @@ def families(
         keys = ((loop.around, name, number, place) for place in count())
         key = next(key for key in keys if _are_apart([loop], grouped.get(key, [])))
         grouped.setdefault(key, []).append(loop)
-    left = list(grouped)
-    while left:
-        repeats = _repeats(func, deciding, {key: grouped[key] for key in left})
+    left, unbounded = list(grouped), ""
+    while True:
+        repeats = _repeats(func, deciding, {key: grouped[key] for key in left}, values)
         if isinstance(repeats, Repeats):
-            return tuple(
-                _family(loops, repeats, extents) for loops in _related(grouped, left, extents)
-            )
-        left.remove(repeats)
-    return ()
+            break
+        blamed, expr = repeats
+        unbounded = unbounded or (
+            as_written(expr) if reaches(expr, values.least, deciding.values) else ""
+        )
+        if blamed is None:
+            return Loops(unbounded=unbounded)
+        left.remove(blamed)
+    found = tuple(_family(loops, repeats, extents) for loops in _related(grouped, left, extents))
+    after = {one: repeats.after[one] for one in values.least}
+    every = {one: repeats.every[one] for one in values.least}
+    settled = []
+    for family in found:
+        by_launch = Repeats(set(values.least), {}, deciding.values)
+        try:
+            by_launch.decide(family.whole)
+        except Unbounded:
+            settled.append(replace(family, grows=True))
+            continue
+        settled.append(family)
+        after = {one: max(after[one], by_launch.after[one]) for one in after}
+        every = {one: math.lcm(every[one], by_launch.every[one]) for one in every}
+    return Loops(tuple(settled), after, every)
 
 
 def _are_apart(some: Sequence[_Loop], others: Sequence[_Loop]) -> bool:
@@ -170,6 +254,7 @@ def _family(members: list[tuple[_Loop, int]], repeats: Repeats, extents: LoopExt
         whole=whole,
         outside=outside,
         varies=uses(whole, [loop.loop_var for loop in outside]),
+        horizon=max(repeats.horizon[var] for var in own),
     )
 
 
@@ -177,34 +262,31 @@ def _lcm(values: Any) -> int:
     return math.lcm(*values)
 
 
-def _repeats(func: Any, deciding: Deciding, grouped: dict[_Key, list[_Loop]]) -> Any:
-    """Return how what decides repeats; or the key of loops for which it does not."""
+def _repeats(
+    func: Any, deciding: Deciding, grouped: dict[_Key, list[_Loop]], values: OpenValues
+) -> Any:
+    """Return how what decides repeats; or the key of loops for which it does not, and why.
+
+    No key: it does not for the values of the launch that are left open.
+    """
     free = {loop.stmt.loop_var: key for key, loops in grouped.items() for loop in loops}
-    own = {loop.number for loops in grouped.values() for loop in loops}
+    numbers = {loop.number: loop.stmt.loop_var for loops in grouped.values() for loop in loops}
     extents = [loop.stmt.extent for loops in grouped.values() for loop in loops]
-    repeats = Repeats(set(free), _ranges(func, set(free)), deciding.values)
-    for expr, number in deciding.exprs:
-        if number in own and any(expr.same_as(extent) for extent in extents):
+    ranges = _ranges(func, set(free)) | {var: (one, one) for var, one in values.known.items()}
+    repeats = Repeats({*free, *values.least}, ranges, deciding.values, numbers)
+    for expr, number in (*deciding.roots, *deciding.stored):
+        if number in values.idle:
+            continue
+        if number in numbers and any(expr.same_as(extent) for extent in extents):
             continue
         try:
             repeats.decide(expr)
         except Unbounded:
-            blamed = [key for var, key in free.items() if _reaches(expr, var, deciding)]
-            return max(blamed) if blamed else next(iter(free.values()))
+            blamed = [key for var, key in free.items() if reaches(expr, [var], deciding.values)]
+            if not blamed and (values.least or not free):
+                return None, expr
+            return (max(blamed) if blamed else next(iter(free.values()))), expr
     return repeats
-
-
-def _reaches(expr: Any, var: Any, deciding: Deciding) -> bool:
-    """Whether an expression depends on a variable."""
-    left, seen = [expr], set()
-    while left:
-        for inner in variables(left.pop()):
-            if inner.same_as(var):
-                return True
-            if inner in deciding.values and inner not in seen:
-                seen.add(inner)
-                left.append(deciding.values[inner])
-    return False
 
 
 def _ranges(func: Any, free: Collection[Any]) -> dict[Any, tuple[int, int]]:

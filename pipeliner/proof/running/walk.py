@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from ..emulator import Hazard
-from ..errors import EmulatorError
+from ...emulator import Hazard
+from ...errors import EmulatorError
 from .branching import Branch, begin
-from .execution import Abandoned, Execution, Head, Launched
+from .execution import Abandoned, Execution, Head
+from .launched import Launched
 from .refuted import Refuted, refutation
 
 State = bytes

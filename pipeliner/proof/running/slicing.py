@@ -24,13 +24,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..emulator.translate.source import Code, Entry
+from ...emulator.translate.source import Code, Entry
 
 _MODULES: Final = ("np", "arith", "mathfn")
 _FUNCTIONS: Final = ("bool", "int", "float", "min", "max", "abs", "narrow", "range")
 _CALLS: Final = (
     "s.full",
     "s.others",
+    "s.trip_count",
     "hopper.map_address",
     "hopper.rank_of_address",
     "hopper.elect",

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..emulator import Hazard, Site
-from ..emulator.engine.machine import SiteInfo
+from ...emulator import Hazard, Site
+from ...emulator.engine.machine import SiteInfo
 
 COLUMNS: Final = 16
 """Columns that are drawn at most: the last ones before the hazard."""

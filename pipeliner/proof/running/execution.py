@@ -7,32 +7,25 @@ the others follow. Where that is asked, the state of the whole machine can be to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from ..diagnostics import Reason, Why
-from ..emulator import Hazard
-from ..emulator.base.requests import Program
-from ..emulator.engine.machine import Cluster, Cta, HazardLog
-from ..emulator.engine.scheduler import FIRST, Scheduler
-from ..emulator.engine.thread_group import ThreadGroup
-from ..emulator.launch.host import Launch
-from ..emulator.memory.global_memory import Region
-from ..emulator.memory.grid import Block, Grid, GridBarrier
-from ..emulator.memory.snapshot import Snapshot
-from ..emulator.memory.spaces import GlobalView
-from ..emulator.translate.compiler import CompiledKernel
-from ..emulator.translate.source import Code, Entry
-from ..emulator.units.fragments import WARP
-from ..emulator.units.wgmma import WARPGROUP
-from .reading.deciding import Deciding
-from .reading.entering import ThreadMask
-from .reading.loops import Family
-from .slicing import sliced
+from ...diagnostics import Reason
+from ...emulator import Hazard
+from ...emulator.base.requests import Program
+from ...emulator.engine.machine import Cluster, Cta, HazardLog
+from ...emulator.engine.scheduler import FIRST, Scheduler
+from ...emulator.engine.thread_group import ThreadGroup
+from ...emulator.memory.global_memory import Region
+from ...emulator.memory.grid import Block, Grid, GridBarrier
+from ...emulator.memory.snapshot import Snapshot
+from ...emulator.memory.spaces import GlobalView
+from ...emulator.translate.compiler import CompiledKernel
+from ..reading.loops import Family
+from .launched import Launched
 
 _LONG_AGO: Final = 40
 """Iterations after which it is one who wrote something: rings are shorter."""
@@ -47,12 +40,16 @@ class Abandoned(Exception):
 
 @dataclass
 class Instance:
-    """One run through the loops of a family: how many iterations there are, so far or in all."""
+    """One run through the loops of a family: how many iterations there are, so far or in all.
+
+    As long as it is not ``closed``, there are ``family.horizon`` more than one less than ``count``
+    at least. Then what compares the number of those to go decides alike in all that were begun.
+    """
 
     family: Family
     count: int = 0
     closed: bool = False
-    begun: set[Entrant] = field(default_factory=set)  # by whom it was
+    begun: dict[Entrant, int] = field(default_factory=dict)  # by whom, iterations they have begun
 
 
 Entrant = tuple[int, int]
@@ -60,51 +57,6 @@ Entrant = tuple[int, int]
 
 Head = tuple[int, tuple[int, ...]]
 """A family by its number, and the iterations of the open loops around."""
-
-
-@dataclass
-class Launched:
-    """One kernel to run: what it is compiled to, how it is launched, which loops are open."""
-
-    kernel: CompiledKernel
-    launch: Launch
-    deciding: Deciding
-    families: tuple[Family, ...]
-    blocks: tuple[tuple[Block, Block], ...]  # place in the cluster and blockIdx of each CTA
-    threads: int
-    dims: Block
-    dynamic: int
-    uneven: Why = ""  # why CTAs may come to different barriers of the grid
-    inside: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # loops around statements
-    entering: Mapping[int, ThreadMask] = field(default_factory=dict)  # by loop, who may come to it
-    is_short: bool = False
-
-    @property
-    def entry(self) -> Entry:
-        """What its thread groups run: of the short form, what a proof needs alone."""
-        if not self.is_short:
-            return self.kernel.code.in_step
-        deciding = frozenset(self.deciding.buffers)
-        return _sliced(self.kernel.code, deciding, bool(self.launch.dependent))
-
-    @property
-    def together(self) -> int:
-        """Threads of a group: of the short form, a warpgroup where warps are groups else."""
-        if not self.kernel.by_warp:
-            return self.threads
-        return WARPGROUP if self.is_short and self.threads % WARPGROUP == 0 else WARP
-
-    def short(self, families: tuple[Family, ...]) -> Launched:
-        """Return the short form, with some of the loops open.
-
-        It runs less code and goes fewer ways: what is wrong with it may be of that form alone.
-        """
-        return replace(self, families=families, is_short=True)
-
-
-@lru_cache(maxsize=16)
-def _sliced(code: Code, deciding: frozenset[str], dependent: bool) -> Entry:
-    return sliced(code, deciding, dependent=dependent)
 
 
 class Execution:
@@ -261,13 +213,15 @@ class Execution:
         place, family = self._families[by[1]]
         key, more = (place, around), family.more.get(by[1], 0)
         instance = self.instances.setdefault(key, Instance(family))
-        instance.begun.add(by)
         at = 0
         if family.fixed is not None:
             instance.count, instance.closed = family.fixed, True
         while True:
+            instance.begun[by] = at
             while at == instance.count + more and not instance.closed:
-                if instance.count < family.least:
+                if instance.count + family.horizon <= family.least or not family.may_end(
+                    instance.count
+                ):
                     instance.count += 1
                 elif not self._scheduler.is_quiet:
                     yield None
@@ -276,11 +230,21 @@ class Execution:
                     if self._decide(self, key, instance.count):
                         instance.count += 1
                     else:
+                        instance.count += family.horizon - 1
                         instance.closed = True
             if at >= instance.count + more:
                 return
             yield low + at * step
             at += 1
+
+    def trip_count(self, number: int, own: int, around: tuple[int, ...]) -> int:
+        """The trip count of a loop, ``own`` by its code; of an open one as few as may be."""
+        if number not in self._families:
+            return own
+        place, family = self._families[number]
+        instance = self.instances[place, around]
+        ahead = 0 if instance.closed else family.horizon - 1
+        return max(family.least, instance.count + ahead) + family.more.get(number, 0)
 
     # State
 
@@ -308,8 +272,11 @@ class Execution:
             if not around or self._is_ahead(instance.family, around):
                 into.plain(at, self._outside(instance.family, around))
                 into.plain(instance.closed, instance.family.phase(instance.count))
-                if not self._entrants[at] <= instance.begun and instance.count:
+                if not self._entrants[at] <= set(instance.begun) and instance.count:
                     into.plain("of", instance.count)
+                if instance.family.horizon > 1:
+                    left = {by: instance.count - begun for by, begun in instance.begun.items()}
+                    into.plain("left", sorted(left.items()))
 
     def _is_ahead(self, family: Family, around: tuple[int, ...]) -> bool:
         """Whether some thread may still come to the loops of a family at ``around``."""
@@ -395,6 +362,10 @@ class _Group(ThreadGroup):
 
     def trips(self, number: int, low: int, high: int, step: int, around: tuple[int, ...]) -> Any:
         return self._machine.trips((self._place, number), low, high, step, around)
+
+    def trip_count(self, number: int, own: int, around: tuple[int, ...]) -> int:
+        """The trip count of the loop that is statement ``number``, ``own`` by its code."""
+        return self._machine.trip_count(number, own, around)
 
 
 def _clean(stem: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..diagnostics import Reason
-from ..emulator import Hazard
+from ...diagnostics import Reason
+from ...emulator import Hazard
+from ..reading.loops import Family
 from .drawn import Moment, moments
-from .execution import Abandoned, Execution, Head, Launched
-from .reading.loops import Family
+from .execution import Abandoned, Execution, Head
+from .launched import Launched
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,13 @@ def refutation(machine: Execution, judged: Callable[[Hazard], bool]) -> Refuted 
     """Return what is wrong with an execution, with the trip counts that it made."""
     wrong = [hazard for hazard in machine.found if judged(hazard)]
     trips = tuple(
-        Trip(key[0], one.family.name, key[1], one.count, one.closed)
+        Trip(
+            key[0],
+            one.family.name,
+            key[1],
+            one.count if one.closed else one.count + one.family.horizon - 1,
+            one.closed,
+        )
         for key, one in machine.instances.items()
     )
     if not wrong:
@@ -75,7 +82,7 @@ def repeated(
     counts = {(trip.family, trip.around): trip.count for trip in refuted.trips}
 
     def decide(machine: Execution, key: Head, iteration: int) -> bool:
-        return iteration < counts.get(key, 0)
+        return iteration + subject.families[key[0]].horizon - 1 < counts.get(key, 0)
 
     def go_on() -> None:
         if time.perf_counter() > end:

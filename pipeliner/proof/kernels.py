@@ -1,0 +1,232 @@
+"""What can be proved of the kernels of one module, as a host launches them with given values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ..diagnostics import Reason, Why
+from ..emulator import Hazard
+from ..emulator.launch.host import Launch
+from ..emulator.memory.grid import Block
+from .claims import Claim, claims, counts
+from .ctas import blocks_to_run
+from .proof import KernelProof, weakest
+from .reading.loops import Family
+from .reading.scopes import at_gpu_scope
+from .running.launched import Launched
+from .running.refuted import Refuted, repeated
+from .running.subjects import launches, subject
+from .running.walk import Walk
+
+SECONDS: Final = 120.0
+"""What the walks of one kernel may take, before it is run with its own trip counts alone."""
+
+OWN_SECONDS: Final = 10.0
+"""What that run may take, more where walks may take more."""
+
+_SHARE: Final = 0.75
+"""What each attempt may take of the time that is left: the next one claims less."""
+
+
+@dataclass
+class Found:
+    """What was found of each kernel, by its name; ``ran``: device functions with one launch.
+
+    ``assumed``: what it stands on.
+    """
+
+    kernels: dict[str, KernelProof] = field(default_factory=dict)
+    ran: list[tuple[Any, Launched]] = field(default_factory=list)
+    assumed: list[Reason] = field(default_factory=list)
+
+
+def proofs_of(
+    host: Any,
+    kernels: Mapping[str, Any],
+    extents: Mapping[str, int],
+    seconds: float,
+    least: Mapping[str, int] | None = None,
+) -> Found:
+    """Return what can be proved of each kernel in ``seconds``, as launched with ``extents``.
+
+    ``least``: parameters that may have any value from these on; ``extents`` has one of each, and
+    what decides repeats from there on as it is with that one.
+    """
+    found = Found()
+    for launch in _different(launches(host, kernels, extents)):
+        name = launch.kernel
+        if name in found.kernels and not found.kernels[name].ok:
+            continue
+        func = kernels[name]
+        own = subject(func, launch, least=least)
+        if name not in found.kernels:
+            found.ran.append((func, own))
+        calls = at_gpu_scope(func)
+        if calls:
+            found.assumed.append(Reason("proof.at_gpu_scope", kernel=name, calls=calls))
+        own_seconds = OWN_SECONDS * max(1.0, seconds / SECONDS)
+        proofs, all_alike = _of_ctas(own, seconds, own_seconds, least)
+        if not all_alike:
+            found.assumed.append(Reason("proof.of_ctas"))
+        if name in found.kernels:
+            proofs.append(found.kernels[name])
+        found.kernels[name] = together(proofs)
+    return found
+
+
+def _of_ctas(
+    own: Launched, seconds: float, own_seconds: float, least: Mapping[str, int] | None
+) -> tuple[list[KernelProof], bool]:
+    """What can be proved of one CTA of each kind, and whether these are all.
+
+    Where some are proved for their own trip counts alone, these tell CTAs apart, too.
+    """
+    proofs: dict[Block, KernelProof] = {}
+    counted: list[Family] = []
+    while True:
+        firsts, all_alike = blocks_to_run(own.func, own.launch, own, counted)
+        for first in firsts:
+            if first in proofs:
+                continue
+            one = own if first == (0, 0, 0) else subject(own.source, own.launch, first, least)
+            proofs[first] = _of_kernel(one, seconds, own_seconds, least)
+            if not proofs[first].ok:
+                return list(proofs.values()), all_alike
+        names = {loop.name for proof in proofs.values() for loop in proof.loops if loop.only}
+        more = [family for family in own.families if counts(family).name in names]
+        if len(more) == len(counted):
+            return list(proofs.values()), all_alike
+        counted = more
+
+
+def together(proofs: Sequence[KernelProof]) -> KernelProof:
+    """What is proved of one kernel by proofs of several launches; of one that is not, that one."""
+    spent = sum(proof.seconds for proof in proofs)
+    wrong = next((proof for proof in proofs if not proof.ok), None)
+    if wrong is not None:
+        return replace(wrong, seconds=spent)
+    return replace(
+        max(proofs, key=lambda proof: proof.states),
+        loops=weakest(proofs),
+        narrow=next((proof.narrow for proof in proofs if proof.narrow), ""),
+        beyond=next((proof.beyond for proof in proofs if proof.beyond is not None), None),
+        seconds=spent,
+    )
+
+
+def _different(found: Sequence[Launch]) -> Iterator[Launch]:
+    """The launches of each kernel that differ in what decides: numbers and dimensions."""
+    seen = set()
+    for launch in found:
+        numbers = tuple(value for value in launch.args if isinstance(value, int | float))
+        key = launch.kernel, numbers, tuple(launch.dims.items()), launch.dependent
+        if key not in seen:
+            seen.add(key)
+            yield launch
+
+
+def _of_kernel(
+    whole: Launched, seconds: float, own_seconds: float, least: Mapping[str, int] | None
+) -> KernelProof:
+    """Return what can be proved of one kernel: of as many trip counts as are right."""
+    begun = time.perf_counter()
+
+    def spent() -> float:
+        return time.perf_counter() - begun
+
+    name = whole.kernel.name
+    why = next(iter(whole.deciding.because), whole.uneven or whole.unbounded)
+    if why:
+        data = why if whole.deciding.because else ""
+        return KernelProof(name, data=data, why=why, seconds=spent())
+    beyond: dict[bool, Refuted] = {}
+    narrow: Why = ""
+    walks: list[Walk] = []
+    too_long: dict[bool, int] = {}  # so many open loops take longer than there is time
+    for read, claim in _attempts(whole, least):
+        known = beyond.get(read.any_end)
+        is_known = known is not None and claim.admits(known)
+        if is_known or claim.open_loops >= too_long.get(read.any_end, len(whole.families) + 1):
+            continue
+        left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
+        end = spent() + left
+        tried: list[Walk] = []
+        for families in claim.walked:
+            tried.append(_walked(read, families, end - spent()))
+            if not tried[-1].is_complete:
+                break
+        if tried[-1].is_complete or not read.any_end:
+            walks, claimed, last = tried, claim, tried[-1]
+        if tried[-1].is_complete:
+            break
+        if tried[-1].out_of_time:
+            too_long[read.any_end] = claim.open_loops
+            narrow = narrow if read.any_end else Reason("proof.seconds", seconds=seconds)
+        if tried[-1].refuted is not None:
+            beyond.setdefault(read.any_end, tried[-1].refuted)
+    if not walks:
+        grown = tuple(family.name for family in whole.families if family.grows)
+        why = Reason("proof.loops_that_grow", loops=grown)
+        return KernelProof(name, why=why, seconds=spent())
+    others = None if last.refuted or read.any_end else beyond.get(False)
+    return KernelProof(
+        name,
+        claimed.loops,
+        sum(walk.states for walk in walks),
+        sum(len(walk.steps) for walk in walks),
+        max(walk.longest for walk in walks),
+        why=narrow if last.out_of_time else _order(walks),
+        narrow="" if read.any_end and last.is_complete else narrow,
+        refuted=last.refuted,
+        beyond=others,
+        seconds=spent(),
+    )
+
+
+def _attempts(whole: Launched, least: Mapping[str, int] | None) -> Iterator[tuple[Launched, Claim]]:
+    """What may be claimed, and of which reading of the code: of more trip counts first.
+
+    A text that was made for some trip counts is read for others before it is run with its own.
+    """
+    every = list(claims(whole))
+    yield from ((whole, claim) for claim in every if claim.is_open)
+    own = [claim for claim in every if not claim.is_open]
+    if own or any(family.grows for family in whole.families):
+        near = subject(whole.source, whole.launch, whole.blocks[0][1], least, any_end=True)
+        if any(family.by_end for family in near.families):
+            yield from ((near, claim) for claim in claims(near) if claim.is_open)
+    yield from ((whole, claim) for claim in own)
+
+
+def _walked(whole: Launched, families: tuple[Family, ...], seconds: float) -> Walk:
+    """Walk the short form of a kernel; what is wrong with that is looked for in the whole one."""
+    begun, judged = time.perf_counter(), _judge(whole)
+    end = begun + seconds
+    walk = Walk(whole.short(families), judged, seconds).explore()
+    if walk.refuted is None:
+        return walk
+    exact = replace(whole, families=families)
+    found = repeated(exact, walk.refuted, judged, end)
+    if found is None:
+        return Walk(exact, judged, end - time.perf_counter()).explore()
+    walk.refuted = found
+    return walk
+
+
+def _order(walks: list[Walk]) -> Why:
+    """Why one order of threads may not decide all."""
+    names = {name for walk in walks for name in walk.unordered}
+    return Reason("proof.generations", names=tuple(sorted(names))) if names else ""
+
+
+def _judge(subject: Launched) -> Callable[[Hazard], bool]:
+    """Whether a hazard counts: bounds of global memory do not, where trip counts are left open."""
+    arrays = {name.removesuffix("_ptr") for name in subject.kernel.params}
+
+    def counts(hazard: Hazard) -> bool:
+        return hazard.kind != "out-of-bounds" or hazard.buffer not in arrays
+
+    return counts

@@ -1,0 +1,1 @@
+"""How a proof runs a kernel: again and again, by every way that its open loops can take."""
