@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Final, TypeAlias, overload
 
 from ..choice.bound import least_us
-from ..cost.steps import OVERLAP_DEPTH
 from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
@@ -181,11 +180,6 @@ class ComparedTile:
         return self.tiles * self.tile.m * self.tile.n
 
     @property
-    def doubt(self) -> float:
-        """Relative difference in time below which another is as fast: larger with two slots."""
-        return SAME_WAVE if 0 < self.depth < OVERLAP_DEPTH else SAME_TIME
-
-    @property
     def ctas(self) -> int:
         """CTAs, where each has one tile or a part of one."""
         return self.tiles * self.tile.splits
@@ -232,7 +226,7 @@ class ComparedTiles:
         other = (fastest.tile.m, fastest.tile.n, fastest.tile.k)
         if one_wave:
             return Reason("tile.same_wave", other=other, us=fastest.us, percent=SAME_WAVE)
-        return Reason("tile.same_time", other=other, us=fastest.us, percent=fastest.doubt)
+        return Reason("tile.same_time", other=other, us=fastest.us, percent=SAME_TIME)
 
 
 def compare_loops(
@@ -367,7 +361,7 @@ def _best(found: Sequence[ComparedTile], machine: Machine) -> ComparedTile:
         thrifty = max(_thrift(one) for one in alike if one.computed <= least)
         found = [one for one in alike if one.computed <= least and _thrift(one) == thrifty]
         best = min(found, key=lambda one: one.us)
-    equal = [one for one in found if one.depth and one.us <= best.us * (1 + best.doubt)]
+    equal = [one for one in found if one.depth and one.us <= best.us * (1 + SAME_TIME)]
     return max(equal, key=lambda one: (one.depth, one.box, -one.us))
 
 

@@ -1,6 +1,6 @@
 """Copies through L1, which is what shared memory leaves of one array, and its lines.
 
-    held = L1 / LINE_BYTES / lines          iterations in flight, by Little's law for lines
+    flight = L1 / LINE_BYTES / lines          iterations in flight, by Little's law for lines
 
 Rows that begin inside a sector are copied through L1 (``copies``), each in two lines that stay
 taken while they are in flight, however many slots a ring has.
@@ -53,7 +53,7 @@ def lines(copy: CopyInfo, plan: CopyPlan) -> float:
     return rows * lines_of_row(copy)
 
 
-def held_in_l1(machine: Machine, lines: float, shared: int) -> float:
+def in_flight_in_l1(machine: Machine, lines: float, shared: int) -> float:
     """Iterations of all CTAs of an SM, ``lines`` lines each, whose loads L1 has room for at once.
 
     ``shared``: bytes of shared memory of all CTAs that fit an SM: the driver gives so much to

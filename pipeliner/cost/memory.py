@@ -81,12 +81,12 @@ def memory_us(
     running: int,
     depth: Depth,
     us: float,
-    held: float = math.inf,
+    at_most: float = math.inf,
 ) -> float:
     """Microseconds that memory takes; 0 where the compulsory traffic is not known.
 
     ``running``: CTAs of all SMs at once. ``us``: time of the SMs; the busier memory is meanwhile,
-    the later a load comes. ``held``: iterations of a CTA whose loads L1 has room for.
+    the later a load comes. ``at_most``: iterations of a CTA whose loads L1 has room for.
     """
     compulsory, latency = work.traffic.memory_us, machine.global_latency / (machine.clock_ghz * 1e3)
     grid = work.grid
@@ -95,7 +95,7 @@ def memory_us(
     if grid.ctas is None or grid.trip is None or work.loads.register_staged:
         return compulsory + EXPOSED_LATENCIES * latency
     loaded = latency + loading(work, machine, us) / (machine.clock_ghz * 1e3)
-    waited = loaded * grid.ctas * grid.trip / (running * min(held, _in_flight(work, depth)))
+    waited = loaded * grid.ctas * grid.trip / (running * min(at_most, _in_flight(work, depth)))
     return math.hypot(compulsory, waited) + EXPOSED_LATENCIES * latency
 
 

@@ -23,7 +23,7 @@ from ..machine import Machine
 from ..machine.constant import chosen, constant, measured
 from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble
 from .descriptor import Depth, Work, least, most
-from .l1 import held_in_l1
+from .l1 import in_flight_in_l1
 from .memory import loading, memory_us, tensor_map_us
 from .occupancy import Occupancy, occupancy
 from .power import power_limited_us
@@ -180,8 +180,8 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     if ctas is not None and ctas < running:
         running = ctas
     shared = fit.ctas * (smem + machine.smem_reserved)
-    held = held_in_l1(machine, work.traffic.l1_lines, shared) / resident
-    memory = memory_us(work, machine, running, slots, us, held)
+    at_most = in_flight_in_l1(machine, work.traffic.l1_lines, shared) / resident
+    memory = memory_us(work, machine, running, slots, us, at_most)
     if memory:
         us = (us**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM)
     return Prediction(

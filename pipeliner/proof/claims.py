@@ -12,7 +12,7 @@ from .running.refuted import Refuted
 
 
 @dataclass(frozen=True)
-class Claim:
+class Counts:
     """Trip counts, and the open loops of the walks that show that they are right, all together."""
 
     loops: tuple[LoopCounts, ...]
@@ -40,7 +40,7 @@ class Claim:
         return any(family.numbers == one.numbers for one in self.walked[0])
 
 
-def claims(whole: Launched) -> Iterator[Claim]:
+def claims(whole: Launched) -> Iterator[Counts]:
     """What may be claimed of the trip counts of a kernel, the most first.
 
     Loops that grow with values which are left open are left open, too.
@@ -50,7 +50,7 @@ def claims(whole: Launched) -> Iterator[Claim]:
             yield claim
 
 
-def _claims(whole: Launched) -> Iterator[Claim]:
+def _claims(whole: Launched) -> Iterator[Counts]:
     names = {family.name for family in whole.families}
     inner = [family for family in whole.families if names & set(family.around)]
     outer = [family for family in whole.families if family not in inner]
@@ -59,9 +59,9 @@ def _claims(whole: Launched) -> Iterator[Claim]:
             yield from _of_inner(around, inner[0])
     for around in _outer(outer) if outer and not any(one.varies for one in inner) else ():
         own = [counts(family, family.text) for family in inner]
-        yield Claim((*map(counts, around), *own), (tuple(around),))
+        yield Counts((*map(counts, around), *own), (tuple(around),))
     own = [counts(family, family.text) for family in whole.families]
-    yield Claim(tuple(own), ((),))
+    yield Counts(tuple(own), ((),))
 
 
 def _outer(outer: list[Family]) -> Iterator[list[Family]]:
@@ -72,24 +72,24 @@ def _outer(outer: list[Family]) -> Iterator[list[Family]]:
             yield found
 
 
-def _of_inner(around: list[Family], inner: Family) -> Iterator[Claim]:
+def _of_inner(around: list[Family], inner: Family) -> Iterator[Counts]:
     """What may be claimed of a loop in others: as many iterations each time, or any number."""
     outer, near = [counts(family) for family in around], inner.near
     if inner.varies:
         least = max(near, min(1, inner.fewest))
         walked = (*around, replace(inner, least=least))
         if least <= inner.fewest:
-            yield Claim((*outer, counts(walked[-1])), (walked,))
+            yield Counts((*outer, counts(walked[-1])), (walked,))
     elif inner.fewest and inner.grows:
         least = max(near, inner.far)
         if least <= inner.fewest:
             walked = (*around, replace(inner, least=least))
-            yield Claim((*outer, counts(walked[-1])), (walked,))
+            yield Counts((*outer, counts(walked[-1])), (walked,))
     elif inner.fewest >= max(near, 1):
         least = max(near, 1)
         walks = [(*around, replace(inner, least=max(near, LAPS)))]
         walks += [(*around, replace(inner, fixed=n)) for n in range(least, max(near, LAPS))]
-        yield Claim((*outer, counts(replace(inner, least=least))), tuple(walks))
+        yield Counts((*outer, counts(replace(inner, least=least))), tuple(walks))
 
 
 def counts(family: Family, only: str = "") -> LoopCounts:

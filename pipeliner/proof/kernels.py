@@ -11,7 +11,7 @@ from ..diagnostics import Reason, Why
 from ..emulator import Hazard
 from ..emulator.launch.host import Launch
 from ..emulator.memory.grid import Block
-from .claims import Claim, claims, counts
+from .claims import Counts, claims, counts
 from .ctas import blocks_to_run
 from .proof import KernelProof, weakest
 from .reading.loops import Family
@@ -186,7 +186,9 @@ def _of_kernel(
     )
 
 
-def _attempts(whole: Launched, least: Mapping[str, int] | None) -> Iterator[tuple[Launched, Claim]]:
+def _attempts(
+    whole: Launched, least: Mapping[str, int] | None
+) -> Iterator[tuple[Launched, Counts]]:
     """What may be claimed, and of which reading of the code: of more trip counts first.
 
     A text that was made for some trip counts is read for others before it is run with its own.

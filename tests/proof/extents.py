@@ -32,14 +32,14 @@ def ring(
     copies: Condition = lambda i, n: i + AHEAD < n,
     again: Condition = never,
     distance: int = DEPTH + 1,
-    unasked: Condition = never,
+    unwaited: Condition = never,
     clears: Condition = never,
     slot: Condition = lambda i, n: i % DEPTH,
 ) -> Any:
     """n rows go through a ring of four slots by cp.async, three ahead, and are read mirrored.
 
     ``first``: which rows are copied in front of the loop. ``copies``: whether iteration i copies
-    row i + 3. ``again``: whether it copies row i + ``distance``, which is too early. ``unasked``:
+    row i + 3. ``again``: whether it copies row i + ``distance``, which is too early. ``unwaited``:
     whether it does not wait. ``clears``: whether it clears the slot ``slot``.
     """
 
@@ -54,7 +54,7 @@ def ring(
                     T.ptx[_COPY](T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4)
                 T.ptx.cp.async_.commit_group()
             for i in T.serial(n):
-                if tirx.Not(unasked(i, n)):
+                if tirx.Not(unwaited(i, n)):
                     T.ptx.cp.async_.wait_group(AHEAD - 1)
                     T.tvm_storage_sync("shared")
                 if clears(i, n):
@@ -171,10 +171,10 @@ def ordered_by(steps: Callable[[Any], Any]) -> Any:
     return main
 
 
-def two(unasked: Callable[[Any, Any, Any, Any], Any]) -> Any:
+def two(unwaited: Callable[[Any, Any, Any, Any], Any]) -> Any:
     """n iterations, then m.
 
-    A barrier of the second ones is left out if ``unasked`` says so of its number, n and m, and of
+    A barrier of the second ones is left out if ``unwaited`` says so of its number, n and m, and of
     how many there were before.
     """
 
@@ -197,17 +197,17 @@ def two(unasked: Callable[[Any, Any, Any, Any], Any]) -> Any:
             T.tvm_storage_sync("shared")
             for j in T.serial(m):
                 S[j % 2 * THREADS + tx] = A[j, tx]
-                if tirx.Not(unasked(j, n, m, made[0])):
+                if tirx.Not(unwaited(j, n, m, made[0])):
                     T.tvm_storage_sync("shared")
                 C[j, tx] = S[j % 2 * THREADS + THREADS - 1 - tx]
 
     return main
 
 
-def tiles(unasked: Condition = never, ctas: int = 2) -> Any:
+def tiles(unwaited: Condition = never, ctas: int = 2) -> Any:
     """A persistent kernel: m tiles of k rows each go through a ring of two slots between two warps.
 
-    The reader of row i of a tile does not wait where ``unasked`` says so of i and k.
+    The reader of row i of a tile does not wait where ``unwaited`` says so of i and k.
     """
 
     @T.prim_func(s_tir=True)
@@ -234,7 +234,7 @@ def tiles(unasked: Condition = never, ctas: int = 2) -> Any:
                 if tx < WARP:
                     for t in T.serial((m - bx + ctas - 1) // ctas):
                         for i in T.serial(k):
-                            if tirx.Not(unasked(i, k)):
+                            if tirx.Not(unwaited(i, k)):
                                 T.cuda.mbarrier_wait(T.address_of(full[slot[0]]), phase[0])
                             C[t * ctas + bx, i, tx] = S[slot[0] * WARP + WARP - 1 - tx]
                             T.ptx.mbarrier.arrive.shared.b64(T.address_of(empty[slot[0]]))
@@ -259,8 +259,8 @@ def tiles(unasked: Condition = never, ctas: int = 2) -> Any:
 CHUNK: Final = 8
 
 
-def ragged(unasked: Condition = never) -> Any:
-    """n elements in tiles of eight; ``unasked``: of which tile threads do not wait behind it."""
+def ragged(unwaited: Condition = never) -> Any:
+    """n elements in tiles of eight; ``unwaited``: of which tile threads do not wait behind it."""
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((MOST * 8,), "int32"), C: T.Buffer((MOST * 8,), "int32"), n: T.int32):
@@ -272,7 +272,7 @@ def ragged(unasked: Condition = never) -> Any:
                 T.tvm_storage_sync("shared")
                 if t * 8 + (7 - tx) < n:
                     C[t * 8 + tx] = S[7 - tx]
-                if tirx.Not(unasked(t, n)):
+                if tirx.Not(unwaited(t, n)):
                     T.tvm_storage_sync("shared")
 
     return main
@@ -316,8 +316,8 @@ def steps_by_place() -> Any:
     return main
 
 
-def roles(unasked: Condition = never) -> Any:
-    """The reader has peeled the first of n + 1 steps; the writer does not signal step ``unasked``."""
+def roles(unwaited: Condition = never) -> Any:
+    """The reader has peeled the first of n + 1 steps; the writer does not signal step ``unwaited``."""
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((WARP,), "int32"), n: T.int32):
@@ -338,7 +338,7 @@ def roles(unasked: Condition = never) -> Any:
             else:
                 for k in T.serial(n + 1):
                     T.cuda.mbarrier_wait(T.address_of(empty[0]), (k + 1) % 2)
-                    if tirx.Not(unasked(k, n)):
+                    if tirx.Not(unwaited(k, n)):
                         T.ptx.mbarrier.arrive.shared.b64(T.address_of(full[0]))
 
     return main
@@ -347,7 +347,7 @@ def roles(unasked: Condition = never) -> Any:
 def fixed(steps: int, **conditions: Condition) -> Any:
     """As ``ring``, of ``steps`` rows, in whose text that number stands."""
     copies = conditions.get("copies", lambda i, n: i + AHEAD < n)
-    unasked = conditions.get("unasked", never)
+    unwaited = conditions.get("unwaited", never)
     clears, slot = conditions.get("clears", never), conditions.get("slot", lambda i, n: i % DEPTH)
 
     @T.prim_func(s_tir=True)
@@ -358,7 +358,7 @@ def fixed(steps: int, **conditions: Condition) -> Any:
                 T.ptx[_COPY](T.address_of(S[s * THREADS + tx]), T.address_of(A[s, tx]), 4)
                 T.ptx.cp.async_.commit_group()
             for i in T.serial(steps):
-                if tirx.Not(unasked(i, steps)):
+                if tirx.Not(unwaited(i, steps)):
                     T.ptx.cp.async_.wait_group(AHEAD - 1)
                     T.tvm_storage_sync("shared")
                 if clears(i, steps):

@@ -46,7 +46,7 @@ def test_a_text_that_is_right_for_its_own_trip_count_alone() -> None:
 
 
 def test_a_wait_that_is_left_out_before_the_end() -> None:
-    found = proof_of(fixed(24, unasked=lambda i, n: EQ(i, n - 9)))
+    found = proof_of(fixed(24, unwaited=lambda i, n: EQ(i, n - 9)))
     assert found.refuted is not None
     trips = [(trip.loop, trip.count) for trip in found.refuted.trips]
     assert trips in ([("i", 24)], [])  # of its own trip count
@@ -94,7 +94,7 @@ def test_an_end_at_which_slots_stay_is_not_read() -> None:
 
 
 def test_what_comes_to_grow_like_a_variable_is_the_same_with_its_own_trip_count() -> None:
-    func = fixed(24, unasked=lambda i, n: tirx.max(i, 23) + i % 2 < 22)
+    func = fixed(24, unwaited=lambda i, n: tirx.max(i, 23) + i % 2 < 22)
     found = proof_of(func)
     assert found.ok
     assert not any(loop.only for loop in found.loops)

@@ -66,9 +66,9 @@ RIGHT: dict[str, Kernel] = {
     "as far as before": lambda: ring(
         again=lambda i, n: n - 3 > i, distance=3, copies=extents.never
     ),
-    "not seven": lambda: ring(unasked=lambda i, n: EQ(n, 7) & EQ(i, 7)),
-    "not in it": lambda: ring(unasked=lambda i, n: EQ(i, n + 17)),
-    "counted twice": lambda: ring(unasked=lambda i, n: EQ(2 * i + 7, 2 * n)),
+    "not seven": lambda: ring(unwaited=lambda i, n: EQ(n, 7) & EQ(i, 7)),
+    "not in it": lambda: ring(unwaited=lambda i, n: EQ(i, n + 17)),
+    "counted twice": lambda: ring(unwaited=lambda i, n: EQ(2 * i + 7, 2 * n)),
     "the slot that is free": lambda: ring(
         clears=lambda i, n: (n >= 9) & EQ(i, n - 1), slot=lambda i, n: (n - 2) % 4
     ),
@@ -92,11 +92,14 @@ RIGHT: dict[str, Kernel] = {
 WRONG: dict[str, tuple[Kernel, dict[str, int]]] = {
     "five ahead": (lambda: ring(again=lambda i, n: i + 5 < n), {"n": 6}),
     "four ahead": (lambda: ring(again=lambda i, n: i + 4 < n, distance=4), {"n": 5}),
-    "seven": (lambda: ring(unasked=lambda i, n: EQ(n, 7)), {"n": 7}),
-    "17 to go": (lambda: ring(unasked=lambda i, n: EQ(i + 18, n)), {"n": 18}),
-    "8 to go, of some": (lambda: ring(unasked=lambda i, n: EQ(i + 8, n) & EQ(i % 3, 2)), {"n": 10}),
-    "23 to go, behind 5": (lambda: ring(unasked=lambda i, n: EQ(i + 23, n) & (i > 5)), {"n": 29}),
-    "counted twice": (lambda: ring(unasked=lambda i, n: EQ(2 * i + 8, 2 * n)), {"n": 4}),
+    "seven": (lambda: ring(unwaited=lambda i, n: EQ(n, 7)), {"n": 7}),
+    "17 to go": (lambda: ring(unwaited=lambda i, n: EQ(i + 18, n)), {"n": 18}),
+    "8 to go, of some": (
+        lambda: ring(unwaited=lambda i, n: EQ(i + 8, n) & EQ(i % 3, 2)),
+        {"n": 10},
+    ),
+    "23 to go, behind 5": (lambda: ring(unwaited=lambda i, n: EQ(i + 23, n) & (i > 5)), {"n": 29}),
+    "counted twice": (lambda: ring(unwaited=lambda i, n: EQ(2 * i + 8, 2 * n)), {"n": 4}),
     "first rows": (lambda: ring(first=lambda s, n: s <= n), {"n": 0}),
     "one row more": (lambda: ring(copies=lambda i, n: i + 3 <= n), {"n": 3}),
     "a remainder": (
@@ -151,14 +154,14 @@ REFUSED: dict[str, tuple[Kernel, str, str]] = {
     ),
     "two extents": (lambda: two(lambda j, n, m, made: n > m), "proof.of_extents", "n <= m"),
     "a product": (
-        lambda: ring(unasked=lambda i, n: EQ(i * n, 40)),
+        lambda: ring(unwaited=lambda i, n: EQ(i * n, 40)),
         "proof.of_extents",
         "i * n != 40",
     ),
-    "a share": (lambda: ring(unasked=lambda i, n: EQ(i, n // 3 + 8)), "proof.of_extents", "n, 3"),
+    "a share": (lambda: ring(unwaited=lambda i, n: EQ(i, n // 3 + 8)), "proof.of_extents", "n, 3"),
     "a row of many": (lambda: grids(uneven=True), "proof.grid_grows", "bx <= 40"),
     "steps by place": (extents.steps_by_place, "proof.grid_grows", "100 - bx"),
-    "many values": (lambda: ring(unasked=lambda i, n: EQ(n, 900)), "proof.many_values", ""),
+    "many values": (lambda: ring(unwaited=lambda i, n: EQ(n, 900)), "proof.many_values", ""),
 }
 
 

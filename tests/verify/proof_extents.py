@@ -88,7 +88,7 @@ def fixed(seed: int, number: int, steps: int) -> Any:
         return tirx.And(found, by.of_iteration(at)) if by.rng.random() < 0.5 else found
 
     if by.rng.random() < 0.5:
-        return extents.fixed(steps, unasked=some)
+        return extents.fixed(steps, unwaited=some)
     return extents.fixed(steps, clears=some, slot=lambda i, n: (i + by.rng.randint(0, 3)) % 4)
 
 
@@ -101,7 +101,7 @@ def drawn(seed: int, number: int) -> Any:
     if kind in (1, 2):
         return extents.ring(clears=by.any, slot=by.slot)
     if kind == 3:
-        return extents.ring(unasked=by.any)
+        return extents.ring(unwaited=by.any)
     if kind == 4:
         more = by.rng.choice((0, 0, 1, -1))
         return extents.ring(copies=lambda i, n: tirx.Or(i + extents.AHEAD < n + more, by.any(i, n)))

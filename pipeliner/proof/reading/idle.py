@@ -56,14 +56,14 @@ def with_all_reads(func: Any, deciding: Deciding, parameters: Collection[Any]) -
         return func
     statements = _Idle(func, deciding, reads_registers=True)
 
-    def held(stmt: Any) -> Any:
+    def kept(stmt: Any) -> Any:
         if stmt.else_case is not None or not statements.has(stmt):
             return stmt
         if not reaches(stmt.condition, parameters, deciding.values):
             return stmt
         return tirx.IfThenElse(tirx.const(1, "bool"), stmt.then_case, None)
 
-    return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.IfThenElse, held)], order="pre"))
+    return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.IfThenElse, kept)], order="pre"))
 
 
 class _Idle:
