@@ -137,6 +137,8 @@ class LoadTiming:
     """Fraction of an iteration after which the last of its copies is issued."""
     late: float = 0.0
     """Fraction of an iteration after which consumers release the slots of the iteration before."""
+    clustered: bool = False
+    """CTAs of a cluster fill each other's slots."""
     produced: bool = False
     """A producer warp issues them, as soon as the consumers have released a slot."""
 

@@ -17,6 +17,7 @@ from ..machine.constant import constant, documented
 from ..mechanisms.copies import of_pixels
 from ..mechanisms.table import moved_by
 from ..mechanisms.tma import lines_of_row
+from ..mechanisms.vectors import CHUNK
 from ..plan import CopyPlan
 from ..values.facts import CopyInfo
 
@@ -46,7 +47,8 @@ def lines(copy: CopyInfo, plan: CopyPlan) -> float:
 
     Pixels of neighbouring windows lie in the same lines: they count as none.
     """
-    if not moved_by(plan).names_cache or plan.cache != "L1" or of_pixels(copy):
+    through = plan.cache == "L1" or plan.vector_bytes < CHUNK
+    if not moved_by(plan).names_cache or not through or of_pixels(copy):
         return 0.0
     row = min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
     rows = copy.elements * element_bytes(copy.dtype) / row

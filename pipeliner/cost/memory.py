@@ -19,7 +19,7 @@ import math
 from typing import Final
 
 from ..machine import Machine
-from ..machine.constant import constant, derived, fitted
+from ..machine.constant import constant, derived, fitted, measured
 from .descriptor import Depth, Work
 
 LOADED_LATENCY_US: Final = constant(
@@ -58,6 +58,20 @@ EXPOSED_LATENCIES: Final = constant(
     formula="memory = hypot(compulsory, waited) + EXPOSED_LATENCIES * global_latency",
     source=derived("a kernel begins with a load and ends with a store"),
     date="2026-11-22",
+)
+
+
+CLUSTER_US: Final = constant(
+    "CLUSTER_US",
+    0.5,
+    "us",
+    "what CTAs of a cluster take to start together and to wait for each other in the end",
+    formula="us = start_us + CLUSTER_US + ..., with copies that are multicast",
+    source=measured(
+        "H200, 384x1152 by 64x64 with one step of 64 along K: 4.9 us without, 5.3 with clusters of "
+        "two; with 10 to 40 steps 0.4 to 0.8 more"
+    ),
+    date="2026-11-27",
 )
 
 
@@ -106,6 +120,11 @@ def tensor_map_us(work: Work, machine: Machine) -> float:
     products: by TMA they take 0.5 us more over the prediction without it than by cp.async.
     """
     return machine.global_latency / (machine.clock_ghz * 1e3) if work.loads.produced else 0.0
+
+
+def cluster_us(work: Work) -> float:
+    """Microseconds in which the CTAs of a cluster start and end together; 0 without one."""
+    return CLUSTER_US if work.loads.clustered else 0.0
 
 
 def loading(work: Work, machine: Machine, us: float) -> float:

@@ -24,7 +24,7 @@ from ..machine.constant import chosen, constant, measured
 from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble
 from .descriptor import Depth, Work, least, most
 from .l1 import in_flight_in_l1
-from .memory import loading, memory_us, tensor_map_us
+from .memory import cluster_us, loading, memory_us, tensor_map_us
 from .occupancy import Occupancy, occupancy
 from .power import power_limited_us
 from .steps import OVERLAP_DEPTH, Shares, on_sms
@@ -191,7 +191,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         latency,
         latency + work.usage.l2,
         step,
-        machine.start_us + tensor_map_us(work, machine) + us,
+        machine.start_us + tensor_map_us(work, machine) + cluster_us(work) + us,
         cycles,
         (rounds if ctas is None else ctas / machine.sms) * trip,
         work,

@@ -65,6 +65,7 @@ def load_timing(
         register_staged=_is_register_staged(loop, copies),
         spread=max((_spread(copies, plan) for plan in by_warp), default=0.0),
         late=_late(loop, matmuls) if by_producer else 0.0,
+        clustered=any(plan.multicast > 1 for _, plan in copies_of(loop, copies)),
         produced=by_producer,
     )
 
