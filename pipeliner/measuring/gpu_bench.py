@@ -80,6 +80,7 @@ class KernelBench(ABC):
     def check(self, entry: ReadyKernel) -> None:
         """Run it on a poisoned output: ``worst`` is its largest error, NaN where it left one."""
         self._operands.reset(entry.arguments)
+        self.wait()  # the first run loads code, which is to find the GPU idle
         made = entry.run(*entry.arguments)
         self.wait()
         entry.worst = self._operands.error(entry.arguments, made)
