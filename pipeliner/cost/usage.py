@@ -24,7 +24,7 @@ from ..machine import WARP, Machine
 from ..machine.constant import constant, counted, documented, fitted, measured
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.table import moved_by
-from ..mechanisms.tma import column_block_bytes, lines_of_row, requests_of_row
+from ..mechanisms.tma import lines_of_row, requests_of_row
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, MatmulInfo, StatementInfo
 
@@ -101,21 +101,6 @@ ZERO_FILL_LINE_CYCLES: Final = constant(
         "320, which copy less, 174 and 201; and an H200, 672x1504x1624 by 128x96, an eighth of "
         "whose rows lie outside: 845 cycles a step, 906 without these lines",
         "0 ranks the layers wrongly, 12 the products; 4 to 8 neither",
-    ),
-    date="2026-11-27",
-)
-
-NARROW_ROW_BYTES: Final = constant(
-    "NARROW_ROW_BYTES",
-    64,
-    "bytes",
-    "what a row of a TMA box counts as where it is narrower",
-    formula="l2 = max(bytes, rows * NARROW_ROW_BYTES) * requests_of_row / rate",
-    source=measured(
-        "H200, gradient of the weights of 5x21x21x64 with 104 filters of 3x3, both operands with "
-        "pixels outermost: by TMA 7.4 us with rows of 32 and 64 bytes, 6.5 with 32 and 128, by "
-        "cp.async 6.3",
-        "145 kernels of drawn products: bias 0.7 %, 6.4 if counted as whole lines",
     ),
     date="2026-11-27",
 )
@@ -265,14 +250,12 @@ def of_copy(
     if by.by_producer:
         own = moved // plan.multicast
         rows = own / min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
-        pieces = own / column_block_bytes(copy.shape[-1] * element_bytes(copy.dtype))
-        arriving = max(own, pieces * NARROW_ROW_BYTES)
         gathered = IM2COL_LINE_CYCLES if plan.view in PIXEL_VIEWS else 0.0
         crowded = sharing / CROWDED_ROWS_PER_CYCLE if _share_lines(copy) else 0.0
         extra = outside * ZERO_FILL_LINE_CYCLES + gathered + crowded
         return Usage(
             lsu=moved / machine.smem_bytes_per_cycle,
-            l2=max(arriving * requests_of_row(copy), moved) / rate + rows * extra,
+            l2=max(own * requests_of_row(copy), moved) / rate + rows * extra,
             global_bytes=own,
         )
     accesses = moved / plan.vector_bytes / WARP

@@ -36,7 +36,6 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "LOADED_LATENCY_US": 0.0,
     "LONE_WARP_CYCLES": 0,
     "MBARRIER_CYCLES": 0,
-    "NARROW_ROW_BYTES": 0,
     "OVERLAP_NORM": _MAXIMUM,
     "PING_PONG_POWER": 1.0,
     "PIPE_NORM": _MAXIMUM,
