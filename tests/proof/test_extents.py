@@ -8,16 +8,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from tvm import tirx
 
-from pipeliner.emulator import emulate
 from pipeliner.proof.proof import KernelProof
 from pipeliner.proof.prove import prove
 from pipeliner.proof.running.subjects import host_and_kernels, symbolic
 
 from ..emulator.raw import lower
+from ..verify.proof_extents import hazards
 from . import extents
 from .extents import bounded, grids, ordered_by, peeled, ragged, ring, roles, tiles, two
 
@@ -41,18 +40,6 @@ def names(lowered: Any) -> list[str]:
     """The scalar arguments of a kernel."""
     host, _ = host_and_kernels(lowered)
     return sorted(symbolic(host))
-
-
-def hazards(lowered: Any, given: dict[str, int]) -> tuple[Any, ...]:
-    """What the emulator meets with values of the scalar arguments, in global memory not counted."""
-    host, _ = host_and_kernels(lowered)
-    arrays = {
-        str(param.name): np.zeros(tuple(map(int, param.shape)), np.int32)
-        for param in host.params
-        if str(param.name) not in given
-    }
-    done = emulate(lowered, {**arrays, **given}, order="round-robin")
-    return tuple(one for one in done.hazards if one.buffer not in arrays)
 
 
 def is_for_all(found: KernelProof) -> bool:
