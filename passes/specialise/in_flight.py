@@ -25,7 +25,7 @@ from ...plan import CONSUMER
 from ...values.op import Op
 from ...values.origin import STEADY, Origin
 from ..ir.calls import WGMMA_COMMIT, WGMMA_FENCE, called, is_wgmma
-from ..ir.nodes import Buffer, Call, Stmt, collect, seq, with_origin
+from ..ir.nodes import Buffer, Call, Stmt, collect, has, seq, with_origin
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,11 @@ def parted_behind_first(stmt: Stmt, between: Sequence[Stmt]) -> Stmt | None:
     another is nearly done, so that behind the last of a step it would release slots a step too
     late: two slots would load and multiply in turns (H200, 464x10264x13912 by 256x192x128: 350 us,
     212 so; three slots, 1031x8696x4160 by 192x208x64: 118 and 112). None if there is one wgmma for
-    each accumulator, or they are not in one group.
+    each accumulator, or they are not in one group, or a condition may leave them out: the release
+    belongs behind the whole statement then, or the slots of a step left out are never released.
     """
+    if has(stmt, tirx.IfThenElse):
+        return None
     found: list[Stmt] = []
 
     def parted(parts: Any) -> Stmt:
@@ -150,5 +153,12 @@ def _is_fence(stmt: Stmt) -> bool:
 
 
 def groups_of(stmt: Stmt) -> int:
-    """Count the groups of wgmma that ``stmt`` commits."""
-    return len(collect(stmt, Call, lambda call: called(call) == WGMMA_COMMIT))
+    """Count the groups of wgmma that ``stmt`` commits whatever its conditions are.
+
+    A wait leaves that many in flight; to leave one that was not committed leaves an older one.
+    """
+    return 0 if has(stmt, tirx.IfThenElse) else len(collect(stmt, Call, _commits))
+
+
+def _commits(call: Call) -> bool:
+    return called(call) == WGMMA_COMMIT
