@@ -33,6 +33,7 @@ from ..ir.nodes import (
     Stmt,
     Var,
     const_int,
+    i32,
     is_among,
     is_global,
     uses,
@@ -81,10 +82,10 @@ def _trimmed(loop: Any, analyzer: Any) -> Stmt:
         return loop
     for guard in writes[0].guards + tuple(_all_guards(loop.body)):
         end = _end(guard, loop.loop_var, inner)
-        if end is None or not all(_needs(write, guard, analyzer) for write in writes):
+        if end is None or not all(_needs(w, guard, loop.loop_var, analyzer) for w in writes):
             continue
         extent = end if _is_sure(end <= loop.extent, analyzer) else tirx.min(end, loop.extent)
-        kept = _without(loop.body, guard, analyzer)
+        kept = _without(loop.body, guard, loop.loop_var, analyzer)
         return tirx.For(
             loop.loop_var, loop.min, analyzer.simplify(extent), loop.kind, kept, None,
             loop.annotations, loop.step,
@@ -124,12 +125,12 @@ def _end(guard: Expr, var: Var, inner: set[Var]) -> Expr | None:
     return tirx.floordiv(step - 1 - known.base, step)
 
 
-def _needs(write: _Guarded, guard: Expr, analyzer: Any) -> bool:
-    """Whether ``write`` happens only if ``guard`` holds."""
+def _needs(write: _Guarded, guard: Expr, var: Var, analyzer: Any) -> bool:
+    """Whether ``write`` happens only if ``guard`` holds; ``var``: of the tile loop."""
     if is_among(guard, write.guards):
         return True
     # Where it fails its left side is the right side or more: said so, the prover sees what follows.
-    failed = _replaced(write.guards, guard.a, guard.b + _some(analyzer))
+    failed = _where(write.guards, guard, var, guard.b + _some(analyzer))
     return any(_is_sure(tirx.Not(part), analyzer) for part in failed)
 
 
@@ -153,13 +154,57 @@ def _replaced(guards: Sequence[Expr], old: Expr, new: Expr) -> list[Expr]:
     return [tvm_ffi.structural_map(part, [(type(old), visit)], order="post") for part in guards]
 
 
-def _without(body: Stmt, guard: Expr, analyzer: Any) -> Stmt:
+def _where(given: Sequence[Expr], guard: Expr, var: Var, is_: Expr) -> list[Expr]:
+    """Return the conjuncts ``given`` where the left side of ``guard`` is ``is_``."""
+    return [
+        _multiplied(part, guard, var, is_)
+        for part in _replaced([_divided(part, var) for part in given], guard.a, is_)
+    ]
+
+
+def _multiplied(part: Expr, guard: Expr, var: Var, is_: Expr) -> Expr:
+    """Return ``part`` with ``is_`` for the left side of ``guard`` where it has a multiple of it."""
+    if not isinstance(part, tirx.LT) or not uses(part, [var]):
+        return part
+    value = part.a - part.b
+    forms = [affine(one, [var]) for one in (value, guard.a)]
+    times, by = (0 if one is None else const_int(one.coefficients.get(var, 0)) for one in forms)
+    if not times or not by or times % by:
+        return part
+    rest = sym.Analyzer().simplify(value - guard.a * (times // by))
+    return part if uses(rest, [var]) else is_ * (times // by) + rest < 0
+
+
+def _divided(guard: Expr, var: Var) -> Expr:
+    """Return ``guard`` with ``(t * 132 + blockIdx.x) // 2`` for ``t * 66 + blockIdx.x // 2``.
+
+    TVM takes whole tiles out of the division where ``t`` (``var``) counts a multiple of it, as with
+    two columns of tiles; the tile loop's own guard is of the sum.
+    """
+    known = affine(guard.a - guard.b, [var]) if isinstance(guard, tirx.LT) else None
+    step = None if known is None else const_int(known.coefficients.get(var, 0))
+    if known is None or not step:
+        return guard
+    parts: list[Any] = []
+    walk(known.base, tirx.FloorDiv, parts.append)
+    for part in parts:
+        by, quotient = const_int(part.b), Var("quotient", "int32")
+        (base,) = _replaced([known.base], part, quotient)
+        found = affine(base, [quotient])
+        times = 0 if found is None else const_int(found.coefficients.get(quotient, 0))
+        if found is not None and by and times and min(by, times) > 0 and step % times == 0:
+            whole = tirx.floordiv(var * (step // times * by) + part.a, i32(by))
+            return whole * times + found.base < 0
+    return guard
+
+
+def _without(body: Stmt, guard: Expr, var: Var, analyzer: Any) -> Stmt:
     """Return ``body`` without the conditions that ``guard`` makes true."""
     less = guard.b - 1 - _some(analyzer)
 
     def left(condition: Expr) -> list[Expr]:
         parts = conjuncts(condition)
-        inside = _replaced(parts, guard.a, less)
+        inside = _where(parts, guard, var, less)
         return [part for part, now in zip(parts, inside) if not _is_sure(now, analyzer)]
 
     def realize(node: Any) -> Any:

@@ -239,6 +239,22 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("columns", "ctas"),
+    [(1, 4), (2, 4), (2, 8), (3, 6), (4, 4)],  # whole rows of tiles at once
+)
+@pytest.mark.part(2)
+def test_a_persistent_grid_of_whole_rows_of_tiles_is_copied_by_a_producer(
+    columns: int, ctas: int
+) -> None:
+    """TVM takes their number out of the divisions that guards have: no copy was whole boxes so."""
+    gemm = Gemm(None, 64 * columns, 192, dtype="bfloat16")
+    kernel = kernel_of(gemm, (64, 64, 64), ctas, prove=False)
+    assert [copy.mechanism for copy in kernel.plan.copies] == ["tma", "tma"]
+    for m in (1, 64 * ctas // columns, 64 * ctas + 1):
+        assert_right(gemm, kernel, m)
+
+
+@pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [
         (Gemm(256, 64, 192), None, 2),
