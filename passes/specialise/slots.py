@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.script import tirx as T
@@ -16,7 +16,7 @@ from ...plan import CONSUMER, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE
-from ..ir.nodes import Buffer, Expr, Stmt, Var, i32, seq, with_origin
+from ..ir.nodes import Buffer, Expr, Stmt, Var, has, i32, seq, with_origin
 from ..map.staged_stores import warpgroup_barrier
 from ..sync.mbarriers import Barriers
 from .before import CopiedBefore
@@ -52,7 +52,9 @@ class ConsumerSlots:
     def release(self, loop: RoleLoop, pair: int, *, behind: bool) -> Stmt:
         """Return the arrival of each warpgroup at the slot's empty mbarrier, one for each CTA.
 
-        If lanes load operands themselves, a thread of each warp arrives.
+        If lanes load operands themselves, a thread of each warp arrives. Where a condition may
+        leave out the matmul, in which a warpgroup's warps meet, they meet before: one that still
+        waited for the slot could find the parity gone that it waits for.
         """
         barriers = loop.barriers[pair]
         by_warp = reads_by_lane(self.kernel.plan.matmuls) or self.kernel.is_by_warp(loop, pair)
@@ -67,7 +69,17 @@ class ConsumerSlots:
             iteration=str(loop.form.var.name),
             places=(Place(barriers.plan.empty, str(counter.name)),),
         )
-        return self._arrival(barriers, slot, origin, self.kernel.remote, by_warp=by_warp)
+        given = self._arrival(barriers, slot, origin, self.kernel.remote, by_warp=by_warp)
+        if by_warp or not self._is_left_out(loop):
+            return given
+        meeting = replace(origin, kind="barrier")
+        return seq(with_origin(meeting, warpgroup_barrier(self.kernel.thread)), given)
+
+    def _is_left_out(self, loop: RoleLoop) -> bool:
+        """Whether there are steps of ``loop`` in which no matmul is."""
+        names = {one.op for one in self.kernel.plan.matmuls}
+        matmuls = [op.name for op in loop.plan.ops if op.name.statement in names]
+        return all(has(loop.body(name), tirx.IfThenElse) for name in matmuls)
 
     def released_tiles(self, loop: RoleLoop) -> list[Stmt]:
         """Release the tiles that ``loop`` alone reads, behind it: they are copied for its next run.
@@ -129,11 +141,11 @@ class ConsumerSlots:
         ``by_warp``: each warp arrives; where its lanes have not ``met``, behind a fence.
         """
         lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
-        if remote is None:
+        if remote is None or self.kernel.is_own(barriers.plan):
             given, who = barriers.release(slot), tirx.EQ(lane, i32(0))
         else:
             given = barriers.release_to(slot, lane, remote)
-            who = lane < self.kernel.plan.cluster
+            who = self.kernel.fills(lane, barriers.plan)
         release = tirx.IfThenElse(who, with_origin(origin, given), None)
         if not by_warp or met:
             return release
