@@ -73,7 +73,8 @@ def sample(
         return _of_several(owned, seed, cluster, names, blocks)
     (kernel,) = owned.kernels
     if blocks is not None:
-        return Sample(blocks, _said_asked(blocks[0]), _between(kernel), blocks)
+        ran = _with_clusters(kernel, blocks[0], cluster)
+        return Sample({0: ran}, _said_asked(blocks[0]), _between(kernel), blocks)
     if not kernel.disjoint:
         return Sample(None, Reason("sample.all_because", why=kernel.unknown or kernel.meeting))
     if kernel.ctas <= FEW * cluster:
@@ -81,7 +82,8 @@ def sample(
     chosen = _picks(kernel, seed, _Needs(owned, 0))
     listed = tuple(chosen[cta] for cta in sorted(chosen))
     said = _some(kernel, len(chosen), listed, cluster)
-    return Sample({0: _blocks(kernel, chosen)}, said, _between(kernel))
+    ran = _blocks(kernel, _whole_clusters(kernel, chosen, cluster))
+    return Sample({0: ran}, said, _between(kernel))
 
 
 def in_turn(
@@ -274,6 +276,15 @@ def _whole_clusters(owned: Ownership, ctas: Iterable[int], cluster: int) -> set[
     width = owned.grid[0]
     firsts = {cta - cta % width % cluster for cta in ctas}
     return {first + at for first in firsts for at in range(min(cluster, width - first % width))}
+
+
+def _with_clusters(owned: Ownership, asked: Sequence[Block], cluster: int) -> tuple[Block, ...]:
+    """The blocks ``asked`` for, there or not, and the others of their clusters."""
+    if cluster == 1 or owned.unknown:
+        return tuple(asked)
+    there = {owned.number(block) for block in asked if owned.has(block)}
+    beyond = (block for block in asked if not owned.has(block))
+    return (*_blocks(owned, _whole_clusters(owned, there, cluster)), *beyond)
 
 
 def _some(owned: Ownership, count: int, listed: tuple[Value, ...], cluster: int) -> Reason:
