@@ -4,7 +4,8 @@
     B_shared = tile of B that does not          each rank copies 1 / size of it, into every CTA
 
 The CTAs ``q * size + r`` of a grid, ``r < size``, form a cluster. A tile that is the same for every
-rank ``r`` is cut along its rows.
+rank ``r`` is cut along its rows. A tile may be the same for some ranks alone: in a cluster of two
+rows and two columns of tiles of C, ranks that differ in one bit share A, in the other B.
 """
 
 from __future__ import annotations
@@ -24,11 +25,23 @@ from ...errors import LoweringError
 from ..ir.indexing import evaluate
 from ..ir.kernels import thread_tag
 from ..ir.linear import affine
-from ..ir.nodes import Expr, Stmt, Var, collect, const_int, substitute, thread_loop, variables, walk
+from ..ir.nodes import (
+    Expr,
+    Stmt,
+    Var,
+    collect,
+    const_int,
+    i32,
+    substitute,
+    thread_loop,
+    variables,
+    walk,
+)
 from ..ir.patterns import Copy
 
 TAG: Final = "clusterCtaIdx.x"
-Sizes: TypeAlias = "tuple[int, ...]"
+Sharing: TypeAlias = "tuple[tuple[int, int], ...]"
+"""Sizes of clusters, each with the bits of the ranks in which CTAs that share a tile differ."""
 
 _MANY: Final = 1 << 30
 _SWIZZLE_ROWS: Final = 8
@@ -48,24 +61,20 @@ class Cluster:
     rank: Var
     ranges: Mapping[Var, Range]
 
-    @property
-    def mask(self) -> int:
-        """The multicast mask: a bit for each CTA."""
-        return (1 << self.size) - 1
-
-    def shares(self, value: Expr) -> bool:
-        """Whether ``value`` is the same for all CTAs of a cluster."""
-        return all(self._is_same(value, rank) for rank in range(1, self.size))
+    def shares(self, value: Expr, bits: int) -> bool:
+        """Whether ``value`` is the same for CTAs whose ranks differ in ``bits`` alone."""
+        ranks = (rank for rank in range(self.size) if rank & bits)
+        return all(self._is_same(value, rank, rank & ~bits) for rank in ranks)
 
     def agrees(self, value: Expr) -> bool:
         """Whether ``value``, monotone in blockIdx.x, is the same for all CTAs of a cluster."""
-        return self._is_same(value, self.size - 1)
+        return self._is_same(value, self.size - 1, 0)
 
-    def _is_same(self, value: Expr, rank: int) -> bool:
-        """Whether ``value`` is the same for ``rank`` as for the first of a cluster."""
+    def _is_same(self, value: Expr, rank: int, as_: int) -> bool:
+        """Whether ``value`` is the same for ``rank`` as for the rank ``as_`` of a cluster."""
         if variables(value) <= {self.grid}:
             first = np.arange(self.clusters) * self.size
-            known, other = (evaluate(value, {self.grid: at}) for at in (first, first + rank))
+            known, other = (evaluate(value, {self.grid: first + at}) for at in (as_, rank))
             if known is not None and other is not None:
                 return bool(np.all(known == other))
         analyzer, cluster = sym.Analyzer(), Var("cluster", "int32")
@@ -84,7 +93,7 @@ class Cluster:
                     **{number: number * self.size + r for _, number in whole},
                 },
             )
-            for r in (0, rank)
+            for r in (as_, rank)
         )
         gap = const_int(analyzer.simplify(other - first))
         if gap is not None:
@@ -152,35 +161,79 @@ def in_clusters(body: Stmt, cluster: Cluster) -> Stmt:
     return thread_loop(cluster.rank, cluster.size, TAG, body)
 
 
-def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> dict[str, Sizes]:
+@dataclass(frozen=True)
+class Sharers:
+    """CTAs of ``cluster`` that share a tile: those whose ranks differ in ``bits`` alone."""
+
+    cluster: Cluster
+    bits: int
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return 1 << self.bits.bit_count()
+
+    @property
+    def rank(self) -> Expr:
+        """Of a CTA among them: its bits, put together."""
+        rank = self.cluster.rank
+        if self.bits == self.cluster.size - 1:
+            return rank
+        places = [at for at in range(self.bits.bit_length()) if self.bits >> at & 1]
+        bits = (
+            tirx.bitwise_and(tirx.shift_right(rank, i32(at)), i32(1)) * (1 << to)
+            for to, at in enumerate(places)
+        )
+        return sum(bits, i32(0))
+
+    @property
+    def mask(self) -> Expr:
+        """The multicast mask: a bit for each of them."""
+        ranks = [rank for rank in range(self.cluster.size) if not rank & ~self.bits]
+        first = sum(1 << rank for rank in ranks)
+        if self.bits == self.cluster.size - 1:
+            return tirx.const(first, "uint16")
+        others = tirx.bitwise_and(self.cluster.rank, i32(self.cluster.size - 1 - self.bits))
+        return tirx.Cast("uint16", tirx.shift_left(i32(first), others))
+
+
+def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> dict[str, Sharing]:
     """Return for each of ``copies`` the cluster ``sizes`` whose CTAs can share the copy.
 
     They copy chunks of the tile for each other. A size is left out if the CTAs of such a cluster
     need not make the same steps.
     """
-    found: dict[str, Sizes] = dict.fromkeys(copies, ())
+    found: dict[str, Sharing] = dict.fromkeys(copies, ())
     for size in (size for size in sizes if size > 1):
         try:
             cluster = find_cluster(body, size)
             assert cluster is not None
-            shared = [name for name, copy in copies.items() if can_share(copy, cluster)]
+            groups = {name: sharers(copy, cluster) for name, copy in copies.items()}
+            shared = {name: group.bits for name, group in groups.items() if group is not None}
             if shared:
                 check_loops(body, cluster)
         except LoweringError:
             continue
-        found.update((name, (*found[name], size)) for name in shared)
+        found.update((name, (*found[name], (size, bits))) for name, bits in shared.items())
     return found
 
 
-def can_share(copy: Copy, cluster: Cluster) -> bool:
-    """Whether each CTA of a cluster can copy a chunk of the tile for all of them.
+def sharers(copy: Copy, cluster: Cluster) -> Sharers | None:
+    """Return the most CTAs of which each can copy a chunk of the tile for all of them.
 
-    A chunk is a number of whole swizzle patterns, of 8 rows of the first dimension.
+    A chunk is a number of whole swizzle patterns, of 8 rows of the first dimension. None: each CTA
+    copies its own.
     """
     rows = copy.shape[0]
-    if len(copy.shape) < 2 or rows % (_SWIZZLE_ROWS * cluster.size):
-        return False
-    return all(cluster.shares(index) for index in copy.src_indices)
+    if len(copy.shape) < 2:
+        return None
+    for bits in sorted(range(1, cluster.size), key=lambda bits: (-bits.bit_count(), bits)):
+        group = Sharers(cluster, bits)
+        if rows % (_SWIZZLE_ROWS * group.size):
+            continue
+        if all(cluster.shares(index, bits) for index in copy.src_indices):
+            return group
+    return None
 
 
 def check_loops(body: Stmt, cluster: Cluster) -> None:

@@ -35,7 +35,7 @@ from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, sub
 from ..ir.patterns import Copy, dimension_of
 from ..ir.wide_indices import WIDE
 from .boxes import Boxes, boxes_of, keeps_order, window_of
-from .clusters import Cluster, can_share
+from .clusters import Sharers, sharers
 from .eviction import cache_hint
 from .im2col import Im2col, im2col_of
 from .issued import Issued, TileFill
@@ -139,16 +139,14 @@ def issue_boxes(fill: TileFill) -> Issued:
     source = source_of(copy, ranges)
     if isinstance(source, Reason):
         raise fill.refused(source)
-    cluster = fill.cluster
-    if cluster is not None and not can_share(copy, cluster):
-        cluster = None
-    if cluster is not None and isinstance(source, Boxes):
+    group = None if fill.cluster is None else sharers(copy, fill.cluster)
+    if group is not None and isinstance(source, Boxes):
         source = source.pixels or source
-    tensor = copy_map(copy, source, blocks, 1 if cluster is None else cluster.size)
-    own = capability_of(fill.arch) >= OWN_CTA and cluster is None
+    tensor = copy_map(copy, source, blocks, 1 if group is None else group.size)
+    own = capability_of(fill.arch) >= OWN_CTA and group is None
     eviction = fill.plan.eviction
-    boxes = load_boxes(copy, source, blocks, tensor, fill.full, ranges, cluster, eviction, own=own)
-    return Issued(boxes, tensor, multicast=cluster is not None)
+    boxes = load_boxes(copy, source, blocks, tensor, fill.full, ranges, group, eviction, own=own)
+    return Issued(boxes, tensor, multicast=group is not None)
 
 
 def copy_map(
@@ -176,22 +174,22 @@ def load_boxes(
     tensor: TensorMap,
     barrier: Buffer,
     analyzer: Any,
-    cluster: Cluster | None = None,
+    group: Sharers | None = None,
     eviction: Eviction = "evict_normal",
     *,
     own: bool = False,
 ) -> Stmt:
     """Return the copies that one thread issues to fill the tile; ``barrier`` counts the bytes.
 
-    ``cluster``: each of its CTAs copies a chunk of the rows for all (multicast). ``eviction``: L2's
+    ``group``: each of its CTAs copies a chunk of the rows for all (multicast). ``eviction``: L2's
     eviction priority of what it reads. ``own``: the instruction names the CTA's own memory.
     """
     part, row = i32(0), i32(0)
     masks: list[Any] = []
-    if cluster is not None:
-        part = cluster.rank * (copy.shape[0] // cluster.size)
-        row = cluster.rank * (column_blocks.rows // cluster.size)
-        masks = [T.uint16(cluster.mask)]
+    if group is not None:
+        part = group.rank * (copy.shape[0] // group.size)
+        row = group.rank * (column_blocks.rows // group.size)
+        masks = [group.mask]
     hint, policy = cache_hint(eviction)
     start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
     corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]

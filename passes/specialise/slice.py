@@ -40,6 +40,7 @@ from ...mechanisms.roles import by_warpgroup
 from ...mechanisms.table import moved_by
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, RolePlan
 from ..analysis.effects import WRITE, effects
+from ..copy.clusters import TAG
 from ..ir.kernels import bodies, map_kernels, thread_extents, thread_tag, with_bodies
 from ..ir.named_pass import named_pass
 from ..ir.nodes import (
@@ -84,7 +85,8 @@ def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
         if not thread_extents(kernel):
             return kernel  # it is beside the loops, mapped later, and has ended before they start
         _check_sources(kernel, plan)
-        return _Specialiser(plan, machine).on_threads(kernel)
+        ranks = (loop.loop_var for loop in collect(kernel, tirx.For) if thread_tag(loop) == TAG)
+        return _Specialiser(plan, machine, next(ranks, None)).on_threads(kernel)
 
     return map_kernels(func, sliced)
 
@@ -149,6 +151,8 @@ class _Specialiser:
 
     plan: KernelPlan
     machine: Machine
+    rank: Var | None
+    """Of a CTA in its cluster."""
 
     def on_threads(self, stmt: Stmt) -> Stmt:
         """Return ``stmt`` with the body of its threadIdx loop split into roles."""
@@ -174,7 +178,15 @@ class _Specialiser:
         if ping_pong is not None:
             check_ping_pong(inner, list(loops))
         kernel = SpecialisedKernel(
-            self.plan, thread, loops, Descriptors(thread), remote, stages, ping_pong, before
+            self.plan,
+            thread,
+            loops,
+            Descriptors(thread),
+            self.rank,
+            remote,
+            stages,
+            ping_pong,
+            before,
         )
         consumed = self._branch(consuming, consumer(kernel, inner))
         produced = self._branch(producing, producer(kernel, producing, inner))

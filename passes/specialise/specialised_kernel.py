@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tvm import tirx
+
 from ...machine import WARP
-from ...plan import CONSUMER, PRODUCER, KernelPlan, OpPlan
+from ...mechanisms.roles import released_to
+from ...plan import CONSUMER, PRODUCER, KernelPlan, MbarrierPair, OpPlan
 from ...values.op import Op
 from ...values.origin import STEADY
 from ..expand.rings import Ring, definitions, instantiate
@@ -19,6 +22,7 @@ from ..ir.nodes import (
     Expr,
     Stmt,
     Var,
+    i32,
     variables,
     with_origin,
 )
@@ -33,15 +37,17 @@ from .role_loops import RoleLoop, origin_at
 class SpecialisedKernel:
     """A warp-specialised kernel, whose threads, numbered ``thread``, have the roles of ``plan``.
 
-    ``loops``: by their nodes. ``remote``: in a cluster, a register for the address of another CTA's
-    mbarrier. ``stages``: shared memory that results are staged through. ``ping_pong``: the order of
-    consumer warpgroups that alternate on tiles. ``before``: tiles that are copied before the loops.
+    ``loops``: by their nodes. ``rank``: of a CTA in its cluster. ``remote``: in a cluster, a
+    register for the address of another CTA's mbarrier. ``stages``: shared memory that results are
+    staged through. ``ping_pong``: the order of consumer warpgroups that alternate on tiles.
+    ``before``: tiles that are copied before the loops.
     """
 
     plan: KernelPlan
     thread: Var
     loops: Mapping[Any, RoleLoop]
     descriptors: Descriptors
+    rank: Var | None
     remote: Buffer | None
     stages: Sequence[Buffer] = ()
     ping_pong: PingPong | None = None
@@ -64,7 +70,26 @@ class SpecialisedKernel:
         """Whether each warp of a warpgroup releases the slots of ``pair``, as the plan counts."""
         role = self.plan.role(CONSUMER)
         warps = role.threads // role.ping_pong_groups // WARP
-        return loop.barriers[pair].plan.arrivals == warps * self.plan.cluster
+        plan = loop.barriers[pair].plan
+        return plan.arrivals == warps * len(self._released_to(plan))
+
+    def is_own(self, pair: MbarrierPair) -> bool:
+        """Whether a CTA alone fills its slots of ``pair``."""
+        return len(self._released_to(pair)) == 1
+
+    def fills(self, rank: Expr, pair: MbarrierPair) -> Expr:
+        """Whether there is a CTA of that rank in the cluster that fills this one's slots."""
+        ranks, cluster = self._released_to(pair), self.plan.cluster
+        there = rank < cluster
+        if len(ranks) == cluster or self.rank is None:
+            return there
+        differing = tirx.bitwise_xor(rank, self.rank)
+        bits = i32(sum(1 << one for one in ranks))
+        fills = tirx.EQ(tirx.bitwise_and(tirx.shift_right(bits, differing), i32(1)), i32(1))
+        return tirx.And(there, fills)
+
+    def _released_to(self, pair: MbarrierPair) -> tuple[int, ...]:
+        return released_to(pair, self.plan.mbarriers, self.plan.copies, self.plan.cluster)
 
     def instance(
         self,

@@ -59,7 +59,8 @@ def _memory_us(info: KernelInfo, loop: LoopInfo, machine: Machine) -> float:
     """Microseconds that memory takes, however many loads are in flight."""
     read = {op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}
     ctas = (cta_count(info) or 0) * (loop.outer or 1)
-    compulsory = compulsory_us(sum(read.values()), ctas * written(info, loop), machine)
+    bytes_ = sum(read.values())
+    compulsory = compulsory_us(bytes_, ctas * written(info, loop), machine, passing=bytes_)
     exposed = machine.cycles_to_us(EXPOSED_LATENCIES * machine.global_latency)
     return compulsory + exposed if compulsory else 0.0
 
@@ -72,8 +73,9 @@ def _usage(loop: LoopInfo, machine: Machine, request: Request, by_warpgroup: boo
     for op in loop.ops:
         if isinstance(op, CopyInfo):
             moved = shared_bytes(op)
+            sharers = max((1 << ranks.bit_count() for _, ranks in op.multicast), default=1)
             lsu += moved / machine.smem_bytes_per_cycle
-            l2 += moved / max(op.multicast, default=1) / rate
+            l2 += moved / sharers / rate
         elif isinstance(op, MatmulInfo):
             most = _ops_per_cycle(op, machine, request, by_warpgroup)
             arithmetic += 2 * op.m * op.n * op.k / most

@@ -56,13 +56,18 @@ def plan_copy(
     mechanism, reasons = _mechanism(
         copy, vector, machine, request, reading or converting(copy, loop, matmuls)
     )
-    multicast, multicast_reason = 1, None
+    multicast, ranks, multicast_reason = 1, 0, None
     by = COPY_MECHANISMS[mechanism]
     if by.by_producer:
         width_reason = None
-    if by.moves_boxes and request.cluster in copy.multicast:
-        multicast = request.cluster
-        multicast_reason = Reason("mechanism.multicast", cluster=multicast)
+    if by.moves_boxes and copy.shared_in(request.cluster):
+        ranks = copy.shared_in(request.cluster)
+        multicast = 1 << ranks.bit_count()
+        multicast_reason = Reason(
+            "mechanism.multicast_part", cluster=request.cluster, ctas=multicast
+        )
+        if multicast == request.cluster:
+            ranks, multicast_reason = 0, Reason("mechanism.multicast", cluster=multicast)
     layout, layout_reason = layout_of(copy, loop, matmuls, mechanism, in_boxes=by.moves_boxes)
     chunks, chunks_reason = chunks_of(copy, vector, mechanism, loop, matmuls)
     cache, cache_reason = cache_of(copy, vector, mechanism, layout)
@@ -88,6 +93,7 @@ def plan_copy(
         chunks=chunks,
         cache=cache,
         multicast=multicast,
+        ranks=ranks,
         view=copy.view if by.moves_boxes else "tensor",
     )
 

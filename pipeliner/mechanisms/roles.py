@@ -12,6 +12,9 @@ on every GPU with TMA, without what is of one architecture alone.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from ..diagnostics import Reason, all_of
@@ -78,22 +81,22 @@ def plan_roles(
 ) -> tuple[tuple[RolePlan, ...], tuple[MbarrierPair, ...]]:
     """The roles and mbarrier pairs of a kernel that TMA copies for; empty for any other.
 
-    ``cluster``: CTAs that fill each other's slots and release them to each other. Raises PlanError
-    where ``consumers`` cannot ping-pong.
+    ``cluster``: CTAs that fill each other's slots, and release them to those that do. Raises
+    PlanError where ``consumers`` cannot ping-pong.
     """
-    by_tma = tuple(copy.op for copy in copies if moved_by(copy).by_producer)
+    by_tma = _by_tma(copies)
     obstacle = ping_pong_obstacle(info, matmuls, copies)
     if consumers == "ping-pong" and obstacle is not None:
         raise PlanError("consumers.refused", kernel=info.name, why=obstacle)
     if not by_tma:
         return (), ()
     if not by_warpgroup(matmuls):
-        return _of_warps(info, loops, by_tma, matmuls, cluster)
+        return _of_warps(info, loops, copies, matmuls, cluster)
     ping_pong = consumer_groups(consumers)
     why = why_cooperative(info, matmuls, copies) if consumers == "auto" else None
     each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
     groups = each * ping_pong
-    arrivals = each * cluster * (_WARPS if reads_by_lane(matmuls) else 1)
+    arrivals = each * (_WARPS if reads_by_lane(matmuls) else 1)
     launched = launch_registers(machine, groups)
     kept = consumer_registers(machine, groups)
     consumer = RolePlan(
@@ -118,14 +121,14 @@ def plan_roles(
         ops=by_tma,
         reason=Reason("producer.one_thread"),
     )
-    pairs = _all_pairs(info, loops, by_tma, arrivals, matmuls, cluster)
+    pairs = _all_pairs(info, loops, copies, arrivals, matmuls, cluster)
     return (consumer, producer), pairs
 
 
 def _of_warps(
     info: KernelInfo,
     loops: tuple[LoopPlan, ...],
-    by_tma: tuple[str, ...],
+    copies: tuple[CopyPlan, ...],
     matmuls: tuple[MatmulPlan, ...],
     cluster: int,
 ) -> tuple[tuple[RolePlan, ...], tuple[MbarrierPair, ...]]:
@@ -144,10 +147,38 @@ def _of_warps(
         first=warps * WARP,
         threads=producer_threads(matmuls),
         registers=0,
-        ops=by_tma,
+        ops=_by_tma(copies),
         reason=Reason("producer.one_warp"),
     )
-    return (consumer, producer), _all_pairs(info, loops, by_tma, warps * cluster, matmuls, cluster)
+    return (consumer, producer), _all_pairs(info, loops, copies, warps, matmuls, cluster)
+
+
+def _by_tma(copies: tuple[CopyPlan, ...]) -> tuple[str, ...]:
+    """The copies of a producer."""
+    return tuple(copy.op for copy in copies if moved_by(copy).by_producer)
+
+
+def released_to(
+    pair: MbarrierPair, pairs: Sequence[MbarrierPair], copies: Iterable[CopyPlan], cluster: int
+) -> tuple[int, ...]:
+    """The CTAs of a cluster that a consumer releases slots of ``pair`` to: those that fill them.
+
+    And those of the pairs behind it that are released with it. As what their ranks differ in from
+    its own, in bits. To others it may not release: nothing that it waits for says which step they
+    are in, and an mbarrier could count it in the phase before.
+    """
+    at = pairs.index(pair)
+    together = itertools.takewhile(lambda other: not other.empty, pairs[at + 1 :])
+    rings = {ring for one in (pair, *together) for ring in one.rings}
+    filled = {
+        differing
+        for copy in copies
+        if copy.dst in rings and copy.multicast > 1
+        for bits in [copy.ranks or cluster - 1]
+        for differing in range(cluster)
+        if not differing & ~bits
+    }
+    return tuple(sorted(filled | {0}))
 
 
 def _computed(info: KernelInfo) -> tuple[str, ...]:
@@ -158,20 +189,32 @@ def _computed(info: KernelInfo) -> tuple[str, ...]:
 def _all_pairs(
     info: KernelInfo,
     loops: tuple[LoopPlan, ...],
-    by_tma: tuple[str, ...],
+    copies: tuple[CopyPlan, ...],
     arrivals: int,
     matmuls: tuple[MatmulPlan, ...],
     cluster: int,
 ) -> tuple[MbarrierPair, ...]:
-    """The mbarrier pairs of every pipelined loop, and of what is copied before them."""
+    """The mbarrier pairs of every pipelined loop, and of what is copied before them.
+
+    ``arrivals``: of the consumers of a CTA.
+    """
     several, by_warp, late = len(info.loops) > 1, reads_by_lane(matmuls), by_warpgroup(matmuls)
+    by_tma = _by_tma(copies)
+
+    def released(pairs: list[MbarrierPair]) -> Iterator[MbarrierPair]:
+        for pair in pairs:
+            ctas = len(released_to(pair, pairs, copies, cluster))
+            yield replace(pair, arrivals=pair.arrivals * ctas)
+
     return (
-        *(_pair_before(copy, arrivals // cluster) for copy in info.before if copy.op in by_tma),
+        *(_pair_before(copy, arrivals) for copy in info.before if copy.op in by_tma),
         *(
             pair
             for found, plan in zip(info.loops, loops)
             if plan.pipelined
-            for pair in _mbarrier_pairs(found, plan, by_tma, arrivals, several, by_warp, late)
+            for pair in released(
+                _mbarrier_pairs(found, plan, by_tma, arrivals, several, by_warp, late)
+            )
         ),
     )
 

@@ -33,7 +33,8 @@ class CopyPlan:
 
     ``chunks``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
     step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
-    ones always go through L1. ``multicast``: CTAs of a cluster of which each copies a part for all.
+    ones always go through L1. ``multicast``: CTAs of a cluster of which each copies a part for all
+    of them. ``ranks``: bits in which their ranks differ, if they are not all of the cluster.
     ``eviction``: priority in L2 of what it read. ``view``: how the tensor memory accelerator sees
     the source: the ``tensor`` itself, pixels ``flattened`` into a matrix, a ``window`` of an image
     in tiled mode, or ``im2col`` mode.
@@ -52,6 +53,7 @@ class CopyPlan:
     multicast: int = 1
     eviction: Eviction = "evict_normal"
     view: TmaView = "tensor"
+    ranks: int = 0
 
     @property
     def way(self) -> str:

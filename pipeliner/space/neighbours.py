@@ -95,7 +95,7 @@ def _stores(plan: KernelPlan) -> tuple[StoreMechanism, ...]:
 
 def _clusters(ranking: Ranking) -> list[int]:
     """Sizes of clusters whose CTAs are known to have something to share, and none."""
-    return sorted({1, *(size for op in copies_of(ranking.info) for size in op.multicast)})
+    return sorted({1, *(size for op in copies_of(ranking.info) for size, _ in op.multicast)})
 
 
 def _consumers(plan: KernelPlan) -> tuple[Consumers, ...]:

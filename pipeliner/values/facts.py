@@ -42,9 +42,11 @@ class CopyInfo:
     what its rows are to the accelerator: of the tensor as ``src_dims`` says, ``flattened`` with all
     outer dimensions taken as one, or the pixels that a convolution's outputs see, as a tiled-mode
     ``window`` or by ``im2col``. ``note``: what the schedule says of it. ``multicast``: sizes of
-    clusters whose CTAs copy the same box in the same step. ``src_bytes``: of what is read of
-    ``src`` by all CTAs in all iterations, once; 0 where that is not known. ``around``: of a copy
-    before the loops, the tile loop in each iteration of which it is made anew; empty: made once.
+    clusters in which CTAs copy the same box in the same step, each with the bits of the ranks in
+    which these differ: all of a cluster, or those of a row or column of it. ``src_bytes``: of
+    what is read of ``src`` by all CTAs in all iterations, once; 0 where that is not known.
+    ``around``: of a copy before the loops, the tile loop in each iteration of which it is made
+    anew; empty: made once.
     """
 
     op: str
@@ -64,7 +66,7 @@ class CopyInfo:
     no_tma: Why = ""
     view: TmaView = "tensor"
     note: Why = ""
-    multicast: tuple[int, ...] = ()
+    multicast: tuple[tuple[int, int], ...] = ()
     src_bytes: int = 0
     around: str = ""
 
@@ -72,6 +74,10 @@ class CopyInfo:
     def elements(self) -> int:
         """Elements that one iteration moves."""
         return math.prod(self.shape)
+
+    def shared_in(self, cluster: object) -> int:
+        """Bits in which ranks of CTAs of a cluster differ that copy the same box; 0: none do."""
+        return dict(self.multicast).get(cluster, 0) if isinstance(cluster, int) else 0
 
 
 @dataclass(frozen=True, slots=True)

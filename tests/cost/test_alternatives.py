@@ -165,7 +165,7 @@ def test_what_does_not_lower_gives_way_to_what_may_be_had_alone(info, accelerate
 
 
 def test_a_cluster_that_cannot_be_had_leaves_its_reason():
-    rows_in_two_lines = {"multicast": (2,), "src_strides": (4040, 1)}
+    rows_in_two_lines = {"multicast": ((2, 1),), "src_strides": (4040, 1)}
     info = with_copies(gemm(256, 128, 64, grid=(1023,)), **rows_in_two_lines)
     plan = choose(info, H100, Request())
     assert plan.cluster == 1

@@ -133,9 +133,9 @@ def test_where_it_is_not_taken_the_plan_says_why(changes, request_, why):
 
 
 def test_clusters_are_taken_where_rows_lie_in_two_lines_and_that_limits():
-    whole = with_copies(gemm(256, 128, 64), multicast=(2,))
+    whole = with_copies(gemm(256, 128, 64), multicast=((2, 1),))
     assert choose(whole, H100, WGMMA).cluster == 1
-    halves = with_copies(gemm(256, 128, 64), multicast=(2,), src_strides=(4040, 1))
+    halves = with_copies(gemm(256, 128, 64), multicast=((2, 1),), src_strides=(4040, 1))
     plan = choose(halves, H100, WGMMA)
     assert plan.cluster == 2
     assert {copy.multicast for copy in plan.copies} == {2}

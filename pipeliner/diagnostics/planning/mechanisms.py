@@ -31,6 +31,8 @@ SENTENCES: Final = {
     "mechanism.no_box": "no box for TMA: {why}",
     "mechanism.as_other": "as '{copy}', which is no box for TMA",
     "mechanism.multicast": "each of {cluster} CTAs copies a part and multicasts it to all",
+    "mechanism.multicast_part": "each of {ctas} CTAs of a cluster of {cluster} copies a part and "
+    "multicasts it to them",
     "cp_async.machine": "cp.async needs sm_80, {machine} is {arch}",
     "cp_async.scope": "cp.async writes shared memory, '{buffer}' is in {scope}",
     "cp_async.vector": ("cp.async moves 4, 8 or 16 bytes, here only {nbytes} are provably aligned"),
