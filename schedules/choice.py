@@ -24,8 +24,9 @@ from .loops.attention_walk import walked_tiles
 from .loops.forms import loop_info
 from .tile_space import (
     FEW_QUERIES,
+    contraction_of,
+    in_raster_groups,
     loop_tiles,
-    raster_group,
     tiles_of,
     tiles_tried,
     worthwhile_splits,
@@ -158,7 +159,8 @@ def default_tile(
             return rows
     if best.depth:  # its neighbours were part of the comparison
         return best.tile
-    return replace(best.tile, raster_group=raster_group(best.tile, machine))
+    what = contraction_of(workload, best.tile)
+    return in_raster_groups(what, best.tile, machine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from .tiles import (
     row_major,
     stages_transposed,
 )
+from .tiles.raster import sharers
 from .total import sum_info
 from .workloads import (
     GROUP,
@@ -315,28 +316,27 @@ def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:
     )
 
 
-def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[int, ...]:
-    """Sizes of clusters that share the tile of A (0) or a B (1, 2), ``rows`` rows in memory.
+def _shared(
+    which: int, what: Contraction, tile: GemmTile, rows: int
+) -> tuple[tuple[int, int], ...]:
+    """Clusters that share the tile of A (0) or a B (1, 2), with the bits in which sharers differ.
 
-    Neighbouring CTAs go down a raster group's rows, or along a row where groups have but one; where
-    there is one column of tiles, down all rows.
+    ``rows``: of the tile, in memory.
     """
     m, n = what.m[1], what.n[1]
     if m is None or n is None:
         return ()
     down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
     ctas = min(down * across, tile.persistent or down * across)
-    walked = down if across == 1 else divisor(down, tile.raster_group)
-    own = 1 if walked > 1 else 0
-    return tuple(
-        size
-        for size in AUTOMATIC_CLUSTERS
-        if min(which, 1) == own
-        and ctas % size == 0
-        and down * across % size == 0
-        and (walked if walked > 1 else across) % size == 0
-        and rows % (SWIZZLE_ROWS * size) == 0
-    )
+    group = divisor(down, tile.raster_group)
+    found = []
+    for size in AUTOMATIC_CLUSTERS:
+        if ctas % size or down * across % size:
+            continue
+        alike = sharers(group, across, down * across, size)[min(which, 1)]
+        fit = [bits for bits in alike if rows % (SWIZZLE_ROWS << bits.bit_count()) == 0]
+        found += [(size, fit[0])] if fit else []
+    return tuple(found)
 
 
 def _source_dims(side: Operand, transposed: bool) -> tuple[int | None, ...]:

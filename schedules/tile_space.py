@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from ..errors import WorkloadError
 from ..instructions import warpgroup_tiles
@@ -27,6 +27,7 @@ from .loops.back_to_back import back_to_back_tiles
 from .loops.packed import packed_tiles
 from .loops.rows import row_tiles
 from .tiles import AttentionTile, ConvTile, GemmTile, LoopTile, RowTile, divisor
+from .tiles.raster import raster_group, square_group
 from .workloads import (
     LOOPS,
     MAX_SPLITS,
@@ -50,6 +51,8 @@ from .workloads import (
     reduction_tiles,
 )
 
+_Tile = TypeVar("_Tile", bound=GemmTile)
+
 TILE_EXTENTS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 256)
 
 FEW_COLUMNS: Final = 64
@@ -67,20 +70,6 @@ are not compared.
 
 SHORT_K_BYTES: Final = 32
 """Bytes of K in one step of a reduction that has no more: one sector of memory."""
-
-ONE_WAVE_GROUP: Final = 4
-"""Rasterisation group, in tile rows, of small tiles whose CTAs are one wave.
-
-Measured on an H100 with groups of 2, 4, 8 and 16: 1024 x 1000 x 2048 in tiles of 64 x 128 took
-12.7, 12.0, 12.5 and 13.6 us. With 4, 8 and 16: 1024 cubed 8.3, 8.4 and 8.5 us, 512 x 768 x 3072 in
-64 x 48 10.7, 10.7 and 11.2 us, 512 x 3072 x 768 in 128 x 96 9.7, 9.7 and 9.5 us.
-"""
-
-LARGE_TILE: Final = 128 * 128
-"""Outputs of the smallest tile that tensor cores bound, for which the group hardly matters.
-
-2048 cubed in tiles of 128 x 256 took 27.7 us in groups of 16, 28.0 us in groups of 4.
-"""
 
 LEAST_STEPS: Final = 4
 """Fewest steps of a split: with fewer, a CTA only fills and drains its rings."""
@@ -213,8 +202,7 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
         tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
         for ctas in warpgroup_tiles.grids(tiles, machine):
             tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas)
-            group = raster_group(tile, machine, None if what.batch_axes else tiles)
-            yield what, replace(tile, raster_group=group)
+            yield what, in_raster_groups(what, tile, machine)
 
 
 def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
@@ -236,12 +224,7 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
             tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
                 persistent = replace(tile, persistent=ctas)
-                yield (
-                    what,
-                    replace(persistent, raster_group=raster_group(persistent, machine, tiles))
-                    if boxes
-                    else persistent,
-                )
+                yield what, in_raster_groups(what, persistent, machine) if boxes else persistent
 
 
 def _candidates(workload: Gemm | Convolution) -> Iterator[tuple[Contraction, GemmTile]]:
@@ -316,16 +299,13 @@ def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
     yield from itertools.product(up_to(TILE_EXTENTS, m), columns, up_to(depths, k))
 
 
-def raster_group(tile: GemmTile, machine: Machine, tiles: int | None = None) -> int:
-    """The rasterisation group, in tile rows, with which one wave of CTAs covers a square of C.
-
-    A square of C needs the fewest rows of A and columns of B from L2. ``tiles``: of all outputs;
-    where small ones are one wave, all is read at once anyway, and ``ONE_WAVE_GROUP`` is faster.
-    """
-    if tiles is not None and tiles <= machine.sms and tile.m * tile.n < LARGE_TILE:
-        return ONE_WAVE_GROUP
-    side = math.sqrt(machine.sms * tile.n / tile.m)
-    return max(1, 1 << round(math.log2(side)))
+def in_raster_groups(what: Contraction, tile: _Tile, machine: Machine) -> _Tile:
+    """``tile`` with the raster group that is best for its grid; of its own kind."""
+    if what.m[1] is None or what.n[1] is None:
+        return replace(tile, raster_group=square_group(tile.m, tile.n, machine))
+    m, n, k = typical(what)
+    grid, read = (math.ceil(m / tile.m), math.ceil(n / tile.n)), (m + n) * k * storage_bytes(what)
+    return replace(tile, raster_group=raster_group(tile, machine, grid, read))
 
 
 def contraction_of(spec: Spec, tile: GemmTile) -> Contraction:

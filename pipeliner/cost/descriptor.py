@@ -28,6 +28,8 @@ class Grid:
     None: known at run time only."""
     tiles: int = 1
     """Output tiles that one CTA computes one after the other (persistent kernel: more than one)."""
+    cluster: int = 1
+    """CTAs of a cluster, as far as copies tell."""
     fills: int = 1
     """Times that the loop fills and drains its rings: 1 where a producer warp runs ahead across
     tiles, else once a tile."""

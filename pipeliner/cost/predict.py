@@ -7,7 +7,7 @@ short, for one kernel:
     step   = norm(busy, alone / CTAs)          several CTAs interleave on an SM (steps, busy)
     alone  = max(busy + bubble, (T + ...) / (depth - 1))      a ring of ``depth`` slots (steps)
     T      = global_latency + handshake + l2   from the issue of a load to its last byte
-    us     = norm(cycles / clock, memory)      memory works beside the SMs (memory, power)
+    us     = max(norm(cycles / clock, memory), l2)  memory works beside SMs (memory, power)
 
 ``R = T + (1 + ahead + spread) * CTAs * II`` is how long a slot is in use, and ``ceil(R / (CTAs *
 II))`` the least depth at which no step waits for its load: Little's law for a ring's slots.
@@ -24,7 +24,7 @@ from ..machine.constant import chosen, constant, measured
 from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble
 from .descriptor import Depth, Work, least, most
 from .l1 import in_flight_in_l1
-from .memory import cluster_us, loading, memory_us, tensor_map_us
+from .memory import cluster_us, l2_us, loading, memory_us, tensor_map_us
 from .occupancy import Occupancy, occupancy
 from .power import power_limited_us
 from .steps import OVERLAP_DEPTH, Shares, on_sms
@@ -160,8 +160,8 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     fit = occupancy(machine, work.threads.count, registers, smem)
     if fit.ctas == 0:
         return None
-    ctas = work.grid.ctas
-    rounds = fit.ctas if ctas is None else math.ceil(ctas / machine.sms)
+    ctas, sms = work.grid.ctas, machine.sms_of(work.grid.cluster)
+    rounds = fit.ctas if ctas is None else math.ceil(ctas / sms)
     resident = min(fit.ctas, rounds)
     trip = ASSUMED_TRIP if work.grid.trip is None else work.grid.trip
 
@@ -176,7 +176,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         latency += loading(work, machine, cycles / (machine.clock_ghz * 1e3))
         cycles, step = on_sms(work, machine, slots, shares, latency)
     us = power_limited_us(work, machine, cycles / (machine.clock_ghz * 1e3), rounds * trip)
-    running = machine.sms * resident
+    running = sms * resident
     if ctas is not None and ctas < running:
         running = ctas
     shared = fit.ctas * (smem + machine.smem_reserved)
@@ -184,6 +184,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     memory = memory_us(work, machine, running, slots, us, at_most)
     if memory:
         us = (us**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM)
+    us = max(us, l2_us(work, machine))
     return Prediction(
         deepest,
         resident,
@@ -193,7 +194,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         step,
         machine.start_us + tensor_map_us(work, machine) + cluster_us(work) + us,
         cycles,
-        (rounds if ctas is None else ctas / machine.sms) * trip,
+        (rounds if ctas is None else ctas / sms) * trip,
         work,
         in_flight,
     )

@@ -103,6 +103,7 @@ def work_of(
             ctas=ctas,
             trip=None if trip is None else trip * outer,
             tiles=outer,
+            cluster=max((1, *map(_cluster, copies))),
             fills=1 if by_producer else outer,
         ),
         threads=_threads(
@@ -117,6 +118,11 @@ def work_of(
         wgmma=wgmma_timing(loop, copies, matmuls, machine, rate),
         stores=ResultStores(tile_bytes=written(info, loop) or _accumulated(info)),
     )
+
+
+def _cluster(plan: CopyPlan) -> int:
+    """CTAs of the cluster in which a copy is shared: more than share it, where it has ``ranks``."""
+    return plan.multicast * 2 if plan.ranks else plan.multicast
 
 
 def _threads(
@@ -168,11 +174,12 @@ def _traffic(
 ) -> Traffic:
     copied = list(copies_of(loop, copies))
     read = sum({op.src: op.src_bytes for op, _ in copied}.values())
+    passing = {op.src: op.src_bytes for op, plan in copied if plan.eviction == "evict_first"}
     stored = ctas * (loop.outer or 1) * written(info, loop)
     return Traffic(
         rate=rate,
         read_bytes=read,
-        memory_us=compulsory_us(read, stored, machine),
+        memory_us=compulsory_us(read, stored, machine, sum(passing.values())),
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
         implicit_gemm=is_implicit_gemm(loop, copies),

@@ -28,6 +28,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "CROWDED_ROWS_PER_CYCLE": math.inf,
     "DIRECT_STORE_COST": 1,
     "DIRTY_LINES": 0.0,
+    "PASSING_SHARE": 0.0,
     "ENOUGH_IN_FLIGHT_BYTES": 1e12,
     "FETCH_BYTES_PER_CYCLE": math.inf,
     "HANDSHAKE_CYCLES": 0,

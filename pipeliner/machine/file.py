@@ -22,7 +22,7 @@ SUFFIX: Final = ".json"
 
 _FORMAT: Final = "pipeliner machine"
 _VERSION: Final = 1
-_MAY_BE_ZERO: Final = ("smem_reserved", "launch_us")
+_MAY_BE_ZERO: Final = ("smem_reserved", "launch_us", "l2_bytes_per_second", "sms_in_fours")
 _RATES: Final = ("mmas", "wgmmas")
 
 

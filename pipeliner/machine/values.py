@@ -194,6 +194,16 @@ class Machine:
             documented("upper end of the 20 to 30 that fbtriton's modulo scheduler documents"),
         ),
     )
+    sms_in_fours: int = field(
+        default=0,
+        metadata=_of(
+            "SMs",
+            "that clusters of four CTAs, one an SM, fill at once; 0: it is not known, and none are "
+            "compared",
+            "rounds = ceil(ctas / sms_in_fours), in such clusters",
+            documented("GPCs of a GPU have unlike numbers of SMs"),
+        ),
+    )
     launch_us: float = field(
         default=0.9,
         metadata=_of(
@@ -201,6 +211,16 @@ class Machine:
             "from the end of one kernel to the start of the next of its stream",
             "us = launch_us + cycles / clock, elementwise kernels",
             measured("[Graphs]"),
+        ),
+    )
+    l2_bytes_per_second: float = field(
+        default=0.0,
+        metadata=_of(
+            "bytes/s",
+            "what all SMs together get from L2 of tiles that neighbours share; 0: it is not known, "
+            "and each SM's own rate is the only bound",
+            "us >= bytes that all CTAs copy / l2_bytes_per_second",
+            documented("no bound but that of each SM"),
         ),
     )
     start_us: float = field(
@@ -251,6 +271,10 @@ class Machine:
     def has_pdl(self) -> bool:
         """Whether kernels may start before the one before ends (PTX ISA: griddepcontrol, sm_90)."""
         return self.capability >= 90
+
+    def sms_of(self, cluster: int) -> int:
+        """SMs that CTAs in clusters of so many fill at once."""
+        return self.sms_in_fours if cluster > 2 and self.sms_in_fours else self.sms
 
     @property
     def dram_bytes_per_cycle(self) -> float:

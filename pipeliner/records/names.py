@@ -10,7 +10,7 @@ from ..errors import WorkloadError
 from ..machine import Machine
 from ..plan.request import Instruction, Request
 from ..schedules import ConvTile, Gemm, GemmTile
-from ..schedules.tile_space import raster_group
+from ..schedules.tiles.raster import square_group
 from ..schedules.workloads import Spec
 from .candidate import Candidate
 
@@ -55,7 +55,7 @@ def candidate(
 
     ``way``: instruction and mechanism, which is ``auto`` where operands need different ones.
     ``persistent``: its CTAs; 0: one for each tile. ``phases``: of a convolution folded into runs;
-    0: not folded. The rasterisation is that of ``default_tile``.
+    0: not folded. The rasterisation is that of all logs so far.
     """
     tile = GemmTile(*extents)
     if not isinstance(spec, Gemm):
@@ -68,7 +68,7 @@ def candidate(
         cluster=cluster,
         consumers="cooperative",
     )
-    return Candidate(replace(tile, raster_group=raster_group(tile, machine)), request)
+    return Candidate(replace(tile, raster_group=square_group(tile.m, tile.n, machine)), request)
 
 
 def name_of(one: Candidate, spec: Spec, machine: Machine) -> str:

@@ -29,7 +29,7 @@ SMALL = GemmTile(16, 64, 64)
 CASES: list[tuple[Gemm, GemmTile | None, Machine, str]] = [
     (Gemm(16, 4096, 4096), None, H100, "B"),
     (Gemm(16, 4096, 4096), None, A100, ""),  # by cp.async
-    (Gemm(16, 4096, 4096), GemmTile(16, 64, 64, splits=4), H100, "B"),
+    (Gemm(64, 8192, 4096), GemmTile(64, 64, 64, splits=2), H100, "B"),
     (Gemm(128, 8192, 8192), None, H100, "B"),  # two rows of tiles, in one wave
     (Gemm(256, 256, 65536), None, H100, "AB"),
     (Gemm(4096, 64, 8192), GemmTile(64, 64, 64), H100, "A"),

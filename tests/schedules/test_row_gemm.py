@@ -84,8 +84,8 @@ def test_wrong_statistics_are_beyond_the_bound() -> None:
 
 
 def test_the_tile_of_the_least_predicted_time_is_taken() -> None:
-    assert default_tile(RowGemm(4096, 4096, 4096), H200) == RowTile(128, 256, persistent=132)
-    assert default_tile(RowGemm(5, 9, 16), H100) == RowTile(64, 64)
+    assert default_tile(RowGemm(4096, 4096, 4096), H200) == RowTile(128, 256, 16, persistent=132)
+    assert default_tile(RowGemm(5, 9, 16), H100) == RowTile(64, 64, 16)
 
 
 def test_records_know_it() -> None:
