@@ -89,7 +89,7 @@ class SpecialisedKernel:
         return tirx.And(there, fills)
 
     def _released_to(self, pair: MbarrierPair) -> tuple[int, ...]:
-        return released_to(pair, self.plan.mbarriers, self.plan.copies, self.plan.cluster)
+        return released_to(pair, self.plan.copies, self.plan.cluster)
 
     def instance(
         self,

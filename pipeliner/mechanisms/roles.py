@@ -12,8 +12,7 @@ on every GPU with TMA, without what is of one architecture alone.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -158,22 +157,16 @@ def _by_tma(copies: tuple[CopyPlan, ...]) -> tuple[str, ...]:
     return tuple(copy.op for copy in copies if moved_by(copy).by_producer)
 
 
-def released_to(
-    pair: MbarrierPair, pairs: Sequence[MbarrierPair], copies: Iterable[CopyPlan], cluster: int
-) -> tuple[int, ...]:
+def released_to(pair: MbarrierPair, copies: Iterable[CopyPlan], cluster: int) -> tuple[int, ...]:
     """The CTAs of a cluster that a consumer releases slots of ``pair`` to: those that fill them.
 
-    And those of the pairs behind it that are released with it. As what their ranks differ in from
-    its own, in bits. To others it may not release: nothing that it waits for says which step they
-    are in, and an mbarrier could count it in the phase before.
+    As what their ranks differ in from its own, in bits. To others it may not release: nothing that
+    it waits for says which step they are in, and an mbarrier could count it in the phase before.
     """
-    at = pairs.index(pair)
-    together = itertools.takewhile(lambda other: not other.empty, pairs[at + 1 :])
-    rings = {ring for one in (pair, *together) for ring in one.rings}
     filled = {
         differing
         for copy in copies
-        if copy.dst in rings and copy.multicast > 1
+        if copy.dst in pair.rings and copy.multicast > 1
         for bits in [copy.ranks or cluster - 1]
         for differing in range(cluster)
         if not differing & ~bits
@@ -201,19 +194,18 @@ def _all_pairs(
     several, by_warp, late = len(info.loops) > 1, reads_by_lane(matmuls), by_warpgroup(matmuls)
     by_tma = _by_tma(copies)
 
-    def released(pairs: list[MbarrierPair]) -> Iterator[MbarrierPair]:
-        for pair in pairs:
-            ctas = len(released_to(pair, pairs, copies, cluster))
-            yield replace(pair, arrivals=pair.arrivals * ctas)
+    def released(pair: MbarrierPair) -> MbarrierPair:
+        ctas = len(released_to(pair, copies, cluster))
+        return replace(pair, arrivals=pair.arrivals * ctas)
 
     return (
         *(_pair_before(copy, arrivals) for copy in info.before if copy.op in by_tma),
         *(
-            pair
+            released(pair)
             for found, plan in zip(info.loops, loops)
             if plan.pipelined
-            for pair in released(
-                _mbarrier_pairs(found, plan, by_tma, arrivals, several, by_warp, late)
+            for pair in _mbarrier_pairs(
+                found, plan, by_tma, arrivals, several, by_warp, late, alone=cluster > 1
             )
         ),
     )
@@ -263,11 +255,14 @@ def _mbarrier_pairs(
     several: bool,
     by_warp: bool,
     late: bool,
+    *,
+    alone: bool,
 ) -> list[MbarrierPair]:
     """A full/empty mbarrier pair for each depth among the rings: slots of one depth share it.
 
     ``by_warp``: each warp releases slots, not each warpgroup. ``late``: what reads them is in
-    flight when the step ends.
+    flight when the step ends. ``alone``: slots of each depth are released for themselves. In a
+    cluster a deeper ring's copies say nothing of the steps in which others fill the shallower one.
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
@@ -280,7 +275,7 @@ def _mbarrier_pairs(
     pairs: list[MbarrierPair] = []
     for (at, depth), own in sorted(groups.items(), key=lambda item: item[0]):
         name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
-        first = depth == least[at]
+        first = alone or depth == least[at]
         by_lane = by_warp or at in lanes
         each = arrivals * _WARPS if by_lane and not by_warp else arrivals
         pairs.append(

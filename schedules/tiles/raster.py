@@ -34,7 +34,8 @@ Measured on an H100 and an H200, 150 tiles of 50 products, each in two to six gr
 that these weights take is 0.8 % slower than the best in the mean, and one is 28 % (1605 x 11920 x
 6888 by 256 x 128 in seven rows, where 232 x 128 is 10 to 17 % faster so); squares of a wave were
 2.6 %, by neighbours alone it is 1.9 %. On an H100 200 x 4096 x 4096 by 64 x 128 takes 38.7 us along
-rows, 22.2 down columns; 3341 x 512 x 1376 by 128 x 128 14.0 and 15.3.
+rows, 22.2 down columns; 3341 x 512 x 1376 by 128 x 128 14.0 and 15.3. Other GPUs are taken to be
+alike.
 """
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pipeliner
 from pipeliner import verify
+from pipeliner.errors import LoweringError, PlanError
 from pipeliner.kernel.compiled import Kernel
 from pipeliner.mechanisms import roles
 from pipeliner.passes.specialise import specialised_kernel
@@ -65,28 +68,55 @@ def test_no_slot_is_released_to_the_cta_across(monkeypatch: pytest.MonkeyPatch) 
 
 
 UNLIKE = {"A_shared": 2, "B_shared": 3}
-"""Slots: those of B are released with A's, which each CTA fills itself."""
+"""Slots: each CTA fills those of A itself, both those of B."""
 
 
-def test_slots_that_others_fill_are_released_to_them_with_the_shallower_ring() -> None:
-    gemm = Gemm(256, 64, 512)
-    kernel = kernel_of(gemm, cluster=2, depth=UNLIKE)
-    assert [copy.multicast for copy in kernel.plan.copies] == [1, 2]
-    assert [(pair.empty != "", pair.arrivals) for pair in kernel.plan.mbarriers] == [
-        (True, 4),
-        (False, 0),
-    ]
+@pytest.mark.parametrize("persistent", [None, 2])
+@pytest.mark.parametrize("depth", [UNLIKE, {"A_shared": 3, "B_shared": 2}], ids=str)
+def test_slots_of_rings_that_differ_are_released_for_themselves(
+    depth: dict[str, int], persistent: int | None
+) -> None:
+    """Released with A's, at the end of a tile those of B could count in the phase before."""
+    gemm = Gemm(512, 64, 192)
+    kernel = kernel_of(gemm, cluster=2, persistent=persistent, depth=depth)
+    arrivals = {pair.rings[0]: pair.arrivals for pair in kernel.plan.mbarriers}
+    assert arrivals == {"A_shared": 2, "B_shared": 4}
     assert verify_workload(kernel, gemm).ok
     (found,) = prove(kernel.lowered).kernels
     assert found.ok, found.statement
 
 
 def test_without_that_a_copy_lands_in_a_slot_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it was for an hour: 254 x 3600 x 13416 by 128 x 240 was wrong on a GPU."""
+    """As 254 x 3600 x 13416 by 128 x 240 was on a GPU before, for an hour."""
     for module in (roles, specialised_kernel):
         monkeypatch.setattr(module, "released_to", lambda *_: (0,))
     (found,) = prove(kernel_of(Gemm(256, 64, 512), cluster=2, depth=UNLIKE).lowered).kernels
     assert not found.ok
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    down=st.sampled_from([1, 2, 4, 6]),
+    across=st.sampled_from([1, 2, 4]),
+    group=st.sampled_from([1, 2, 4]),
+    cluster=st.sampled_from([2, 4]),
+    walked=st.booleans(),
+    depth=st.sampled_from([1, 2, 3, UNLIKE, {"A_shared": 3, "B_shared": 2}]),
+    layout=st.sampled_from(["NT", "TT", "NN"]),
+)
+def test_any_cluster_is_right_and_proved_or_refused(
+    down: int, across: int, group: int, cluster: int, walked: bool, depth: object, layout: str
+) -> None:
+    gemm = Gemm(64 * down, 48 * across, 192, layout=layout)
+    persistent = cluster if walked and down * across > cluster else None
+    tile = GemmTile(64, 48, 64, raster_group=group, persistent=persistent)
+    asked = {"instruction": "wgmma", "cluster": cluster, "depth": depth, "prove": False}
+    try:
+        kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100", **asked)
+    except (LoweringError, PlanError):  # nothing is shared, or the grid has no whole clusters
+        return
+    assert verify_workload(kernel, gemm).ok
+    assert all(found.ok for found in prove(kernel.lowered).kernels)
 
 
 def test_a_sample_of_ctas_has_their_clusters() -> None:
