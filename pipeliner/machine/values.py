@@ -198,8 +198,8 @@ class Machine:
         default=0,
         metadata=_of(
             "SMs",
-            "that clusters of four CTAs, one an SM, fill at once; 0: it is not known, and none are "
-            "compared",
+            "that clusters of more than two CTAs, one an SM, fill at once; 0: it is not known, "
+            "and all are taken to be filled",
             "rounds = ceil(ctas / sms_in_fours), in such clusters",
             documented("GPCs of a GPU have unlike numbers of SMs"),
         ),
