@@ -142,9 +142,9 @@ def named(torch: Any, way: NamedCall, call: Callable[[], object]) -> str:
 def _runs(torch: Any, way: NamedCall, arguments: tuple[Any, ...], failures: list[Why]) -> bool:
     """Whether a way runs to its end, which is waited for: its time is its own.
 
-    So is what comes before. Without that, on an H200 (cuBLASLt of CUDA 13.0, driver 580), ways of
-    large products left NaN, met an illegal instruction or never ended, as if their code had been
-    loaded while the fill of the output ran; with launches that block none did.
+    So is what comes before: no way starts while the fill of its output runs. That does not help
+    against ways of large products which leave NaN, meet an illegal instruction or never end on an
+    H200 (cuBLASLt of CUDA 13.0, driver 580); one that never ends is waited for here, forever.
     """
     try:
         torch.cuda.synchronize()
