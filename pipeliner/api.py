@@ -57,7 +57,7 @@ def pipeline(
         (``cooperative``), or each its own tile of a persistent kernel, so that one stores while
         the other multiplies (``ping-pong``).
     cluster
-        CTAs of a cluster, each of which multicasts a part of the tiles that all need, by TMA.
+        CTAs of a cluster, each of which multicasts a part of the tiles that several need, by TMA.
     store
         How the tile of an accumulator reaches global memory: ``direct``, from registers, or
         ``tma``, as boxes staged in shared memory.

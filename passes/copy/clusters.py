@@ -1,4 +1,4 @@
-"""Find clusters: neighbouring CTAs that each copy a chunk of what all of them need (multicast).
+"""Find clusters: neighbouring CTAs that each copy a chunk of what several need (multicast).
 
     A_shared = tile of A that depends on r      each rank copies its own
     B_shared = tile of B that does not          each rank copies 1 / size of it, into every CTA

@@ -99,7 +99,7 @@ def _roles(plan: Decisions) -> list[str]:
         lines += _wrapped(f"{role.name}: threads {role.first}-{last}{owned}: {ops}", indent=2)
         lines += _reasons((role.reason,), indent=6)
     if plan.cluster > 1:
-        lines.append(f"  clusters of {plan.cluster} CTAs: each copies a part of what all need")
+        lines.append(f"  clusters of {plan.cluster} CTAs: each copies a part of what several need")
     for pair in plan.mbarriers:
         slots = f"{_count(pair.depth, 'slot')} of {', '.join(pair.rings)}"
         lines += _wrapped(
