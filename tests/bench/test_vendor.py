@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import gc
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -182,6 +184,26 @@ def test_every_algorithm_runs_on_tensors(torch, monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(c.data, gemm.reference(a.data, b.data), rtol=2**-10, atol=1e-3)
     assert run.chosen == "algorithm 66, tile 21, split-K 1, of 3"
     assert library.ran[-1] == 1
+
+
+def test_the_workspace_lasts_as_long_as_what_counts_in_it(torch, monkeypatch) -> None:
+    """Freed, its memory is that of the next tensor: results were wrong, or never came."""
+    lent: list[weakref.ref[np.ndarray]] = []
+    empty = torch.empty
+
+    def noted(shape: int, **options):
+        tensor = empty(shape, **options)
+        lent.append(weakref.ref(tensor.data))
+        return tensor
+
+    monkeypatch.setattr(torch, "empty", noted)
+    run = every.every_algorithm(Gemm(24, 16, 40), library=CublasLt(FakeCublasLt(states=(OK,))))
+    gc.collect()
+    (space,) = lent
+    assert space() is not None
+    del run
+    gc.collect()
+    assert space() is None
 
 
 KINDS = {1: 0, 2: 2, 3: 0, 4: 0}

@@ -31,20 +31,15 @@ def every_algorithm(
 
 
 def _way(torch: Any, plan: PlannedProduct, algorithm: Algorithm, space: Any) -> NamedCall:
-    """``algorithm``, whose workspace ``space`` is zero when it runs for the first time.
+    """``algorithm``, which holds its workspace, the tensor ``space``, for as long as it may run.
 
-    Of large products all algorithms left NaN, or one never ended, with what other tensors had left
-    in the workspace, as if they count tiles there; that zeros mend it was not seen on a GPU yet.
+    It counts tiles there. Of an address alone torch lends the memory to the next tensor: all of
+    8192³ left NaN then, and others met an illegal instruction or never ended.
     """
-    workspace = (space.data_ptr(), WORKSPACE)
-    first = True
 
     def run(a: Any, b: Any, c: Any) -> Any:
-        nonlocal first
-        if first:
-            space.zero_()
-            first = False
         pointers = (b.data_ptr(), a.data_ptr(), c.data_ptr())
+        workspace = (space.data_ptr(), WORKSPACE)
         stream = torch.cuda.current_stream().cuda_stream
         plan.library.multiply(plan, algorithm, pointers, workspace, stream)
         return c

@@ -140,14 +140,8 @@ def named(torch: Any, way: NamedCall, call: Callable[[], object]) -> str:
 
 
 def _runs(torch: Any, way: NamedCall, arguments: tuple[Any, ...], failures: list[Why]) -> bool:
-    """Whether a way runs to its end, which is waited for: its time is its own.
-
-    So is what comes before: no way starts while the fill of its output runs. That does not help
-    against ways of large products which leave NaN, meet an illegal instruction or never end on an
-    H200 (cuBLASLt of CUDA 13.0, driver 580); one that never ends is waited for here, forever.
-    """
+    """Whether a way runs to its end, which is waited for: its time is its own."""
     try:
-        torch.cuda.synchronize()
         way.run(*arguments)
         torch.cuda.synchronize()
     except (PipelinerError, RuntimeError) as err:  # of torch: no engine that is asked for so
