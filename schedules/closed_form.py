@@ -81,7 +81,7 @@ def kernel_info(workload: Spec, tile: GemmTile | LoopTile) -> KernelInfo:
     if not isinstance(tile, GemmTile):
         raise WorkloadError("tile.kind", workload=workload.name, kind=type(tile).__name__)
     if isinstance(workload, Gemm):
-        return contraction_info(workload.contraction(), tile)
+        return contraction_info(workload.contraction(tile.reordered), tile)
     form = tile if isinstance(tile, ConvTile) else ConvTile(tile.m, tile.n, tile.k)
     return contraction_info(form.contraction(workload), tile)
 
@@ -122,7 +122,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
             warps=tile.warps,
             thread_tile=tile.thread_tile,
             stationary=(b.dst,) if tile.stationary and steps > 1 else (),
-            k_last=_k_last(what, tile, steps),
+            k_last=_k_last(what, which, tile, steps),
         )
         for which, ((name, _), acc, b) in enumerate(zip(what.matmuls, sums, others), 1)
     )
@@ -165,8 +165,11 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     )
 
 
-def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
-    """Elements of K that the last step has, where one loop covers all of K."""
+def _k_last(what: Contraction, which: int, tile: GemmTile, steps: int) -> int:
+    """Elements of K that the last step has of A or B number ``which``, where one loop covers K.
+
+    Of an operand with padded rows along K, the padding is part of it.
+    """
     extent = what.k[1]
     if (
         extent is None
@@ -176,7 +179,11 @@ def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
         or tile.stationary
     ):
         return tile.k
-    return extent - (steps - 1) * tile.k
+    last = extent
+    for side in (what.a, what.operands[which]):
+        if side.pitch is not None and side.k_major:
+            last = max(last, side.pitch)
+    return min(tile.k, last - (steps - 1) * tile.k)
 
 
 def _mean_steps(what: Contraction, steps: int) -> float | None:
@@ -275,7 +282,8 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     # tile is nowhere contiguous in memory.
     aligned = 1
     if side.unit is not None and side.contiguous and not transposed:
-        aligned = power_of_two(math.gcd(side.unit, column))
+        offset = 0 if _is_lone(which, what, tile) else column
+        aligned = power_of_two(math.gcd(side.unit, offset))
     gathered = not side.is_box or _cuts_groups(what, tile) or (transposed and side.view != "tensor")
     view = "tensor" if gathered or transposed else _view(side, row)
     return CopyInfo(
@@ -288,7 +296,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         src_dims=_source_dims(side, transposed),
         src_strides=row_major(side.shape if transposed else side.extents),
         aligned=aligned,
-        masked=side.masked or ragged,
+        masked=side.masked or (ragged and _reaches_beyond(which, what, tile)),
         bound=False,
         no_tma=GATHERED if gathered else "",
         view=view,
@@ -297,6 +305,27 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         src_bytes=(side.seen or math.prod(extent or 0 for extent in side.shape))
         * element_bytes(what.storage(which)),
     )
+
+
+def _is_lone(which: int, what: Contraction, tile: GemmTile) -> bool:
+    """Whether one tile has all columns that operand ``which``, a matrix, has in memory."""
+    if (what.whole or what).operands[which].tile is not None:
+        return False
+    if what.operands[which].k_major:
+        return what.whole is None and (what.k[1] or tile.k + 1) <= tile.k
+    extent, size = (what.n[1], tile.n) if which else (what.m[1], tile.m)
+    return extent is not None and extent <= size
+
+
+def _reaches_beyond(which: int, what: Contraction, tile: GemmTile) -> bool:
+    """Whether tiles reach beyond an operand in memory, given that they do beyond its extents."""
+    side = what.operands[which]
+    if side.pitch is None:
+        return True
+    row = (what.n[1], tile.n) if which else (what.m[1], tile.m)
+    outer, inner = (row, (what.k[1], tile.k)) if side.k_major else ((what.k[1], tile.k), row)
+    walked = math.ceil((inner[0] or 1) / inner[1]) * inner[1]
+    return (outer[0] or 1) % outer[1] != 0 or walked > side.pitch
 
 
 def _view(side: Operand, pixels: int) -> TmaView:

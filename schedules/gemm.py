@@ -15,4 +15,4 @@ def schedule_gemm(gemm: Gemm, tile: GemmTile, func: Any = None) -> Any:
     ``func``: the workload's function with elementwise blocks added after its ``store`` block (an
     epilogue that the workload does not know); default the workload's own.
     """
-    return schedule_contraction(gemm.contraction(), tile, func)
+    return schedule_contraction(gemm.contraction(tile.reordered), tile, func)

@@ -50,6 +50,8 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     """
     if func is not None and tile.splits > 1:
         raise WorkloadError("split.given", workload=what.name)
+    if func is not None and written_first(what):
+        raise WorkloadError("tile.reordered_given", workload=what.name)
     what = split(what, tile.splits, tile.k)
     _check_batch_axes(what)
     sch = s_tir.Schedule(what.function() if func is None else func)

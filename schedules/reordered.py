@@ -1,12 +1,12 @@
-"""The kernels that write an operand in another order, before the kernel that multiplies it.
+"""The kernels that write an operand otherwise, before the kernel that multiplies it.
 
     for blockIdx.x in pieces of the operand:
       for place, channel in piece:
         X_reordered[n, place, channel] = X[n, channel, place]
 
 A plain elementwise block over a piece: neighbours along one of its loops are neighbours where it
-reads, along the other where it writes. Which thread takes what, and how much at once, belongs to
-the passes.
+reads, along the other where it writes; of rows that are padded, along the last one in both. Which
+thread takes what, and how much at once, belongs to the passes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from ..values.facts import ElementwiseInfo
 from ..values.notes import NOTE, note_text
 from .tiles import divisor
 from .workloads import Contraction
-from .workloads.operand import Operand, Reordered
+from .workloads.base.operand import Operand, Reordered
 
 SIDE: Final = 128
 """Elements of a piece along either of its last two loops, at most."""
 
 PIECE: Final = SIDE * SIDE // 2
 """Elements of a piece, at most."""
+
+ROW_PIECE: Final = 2048
+"""Elements of a piece of rows that stay in order, at most."""
 
 
 def schedule_reordered(sch: Any, what: Contraction) -> None:
@@ -45,7 +48,7 @@ def schedule_reordered(sch: Any, what: Contraction) -> None:
 
 
 def written_first(what: Contraction) -> list[Operand]:
-    """The operands of ``what`` that are written in another order."""
+    """The operands of ``what`` that a kernel of its own writes first."""
     return [operand for operand in what.operands if operand.reordered is not None]
 
 
@@ -63,9 +66,11 @@ def reordered_infos(what: Contraction) -> tuple[ElementwiseInfo, ...]:
         found.append(
             ElementwiseInfo(
                 op=operand.source,
-                ctas=math.prod(extent or 1 for _, extent in made.axes) // elements,
+                ctas=math.prod(
+                    -(-(extent or 1) // part) for (_, extent), part in zip(made.axes, piece)
+                ),
                 elements=elements,
-                vector=side * side,
+                vector=side if made.inside else side * side,
                 global_bytes=2 * elements * size,
                 note=made.note,
             )
@@ -74,14 +79,26 @@ def reordered_infos(what: Contraction) -> tuple[ElementwiseInfo, ...]:
 
 
 def block_side(made: Reordered, size: int) -> int:
-    """Side of the square of elements of ``size`` bytes that a thread moves at once."""
+    """Side of the square of elements of ``size`` bytes that a thread moves at once.
+
+    Of rows that are padded the elements in a row, all of them inside or none.
+    """
     *_, places, channels = (extent or 1 for _, extent in made.axes)
+    if made.inside:
+        return math.gcd(VECTOR_BYTES // size, made.shape[-1], _piece(made)[-1])
     return math.gcd(VECTOR_BYTES // size, places, channels, *_piece(made)[-2:])
 
 
 def _piece(made: Reordered) -> list[int]:
-    """What a CTA has of each loop: divisors, of whole vectors along the last two where it can."""
+    """What a CTA has of each loop: divisors, of whole vectors along the last two where it can.
+
+    Of rows that are padded whole lines: as many elements, whatever the extents, where there are so
+    many rows.
+    """
     *outer, places, channels = (extent or 1 for _, extent in made.axes)
+    if made.inside:
+        columns = math.gcd(channels, ROW_PIECE)
+        return [*[1] * len(outer), min(places, ROW_PIECE // columns), columns]
     inner = [_even(channels, SIDE)]
     inner = [_even(places, PIECE // inner[0]), *inner]
     left = PIECE // math.prod(inner)

@@ -44,6 +44,7 @@ from .workloads import (
     PackedGemm,
     ScaledGemm,
     Spec,
+    begins_inside_vectors,
     best_phases,
     can_fold,
     has_phases,
@@ -196,13 +197,19 @@ def loop_tiles(
 
 def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
     """Tiles of a product for warpgroups, whose operands are boxes."""
-    what = workload.contraction()
-    m, n, k = typical(what)
-    for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
-        tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
-        for ctas in warpgroup_tiles.grids(tiles, machine):
-            tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas)
-            yield what, in_raster_groups(what, tile, machine)
+    for reordered in _forms(workload):
+        what = workload.contraction(reordered)
+        m, n, k = typical(what)
+        for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
+            tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+            for ctas in warpgroup_tiles.grids(tiles, machine):
+                tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas, reordered=reordered)
+                yield what, in_raster_groups(what, tile, machine)
+
+
+def _forms(workload: Gemm) -> tuple[bool, ...]:
+    """Whether operands are read as they are, or are first written with aligned rows."""
+    return (False, True) if begins_inside_vectors(workload.contraction()) else (False,)
 
 
 def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
@@ -230,8 +237,11 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
 def _candidates(workload: Gemm | Convolution) -> Iterator[tuple[Contraction, GemmTile]]:
     """Tiles no larger than the padded problem, in every direction, of each form of it."""
     if isinstance(workload, Gemm):
-        what = workload.contraction()
-        yield from ((what, GemmTile(*extents)) for extents in _extents(what))
+        for reordered in _forms(workload):
+            what = workload.contraction(reordered)
+            yield from (
+                (what, GemmTile(*extents, reordered=reordered)) for extents in _extents(what)
+            )
         return
     for form in forms(workload):
         what = form.contraction(workload)
@@ -311,7 +321,7 @@ def in_raster_groups(what: Contraction, tile: _Tile, machine: Machine) -> _Tile:
 def contraction_of(spec: Spec, tile: GemmTile) -> Contraction:
     """``spec`` as the matmul that ``tile`` cuts; WorkloadError: it is none."""
     if isinstance(spec, Gemm):
-        return spec.contraction()
+        return spec.contraction(tile.reordered)
     if isinstance(spec, LOOPS):
         raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)
     assert isinstance(tile, ConvTile)

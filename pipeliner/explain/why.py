@@ -31,7 +31,7 @@ SHOWN_TILES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TileOption:
-    """A tile with the time of its kernel; ``form``: how a convolution is folded, or empty.
+    """A tile with the time of its kernel; ``form``: folded, by image or reordered, or empty.
 
     ``measured_us``: of the fastest kernel of that tile, where records have one.
     """
@@ -194,9 +194,9 @@ def _option(one: ComparedTile, tile: GemmTile) -> TileOption:
 
 
 def _tile_option(tile: GemmTile, us: float) -> TileOption:
-    form = ""
+    said = [("reordered", tile.reordered)]
     if isinstance(tile, ConvTile):
         folded = f"runs folded, {tile.phases} phases" if tile.phases > 1 else "runs folded"
-        said = ((folded, tile.fold), ("by image", tile.by_image), ("reordered", tile.reordered))
-        form = ", ".join(word for word, holds in said if holds)
+        said = [(folded, tile.fold), ("by image", tile.by_image), *said]
+    form = ", ".join(word for word, holds in said if holds)
     return TileOption(tile.m, tile.n, tile.k, tile.persistent, tile.splits, form, us)

@@ -64,11 +64,9 @@ def replays(tile: Tile) -> bool:
     """
     if isinstance(tile, (DepthwiseTile, GroupTile)):
         return False
-    if isinstance(tile, ConvTile) and (
-        tile.fold or tile.by_image or tile.reordered or tile.phases > 1
-    ):
+    if isinstance(tile, ConvTile) and (tile.fold or tile.by_image or tile.phases > 1):
         return False
-    return not isinstance(tile, GemmTile) or tile.splits == 1
+    return not isinstance(tile, GemmTile) or (tile.splits == 1 and not tile.reordered)
 
 
 def candidate_of(schedule: Any) -> Candidate:

@@ -17,6 +17,7 @@ from .candidate import Candidate
 _NAME: Final = re.compile(
     r"(?P<instruction>\w+)/(?P<mechanism>\w+) (?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) d(?P<depth>\d+)"
     r"(?: s(?P<splits>\d+))?(?: c(?P<persistent>\d+))?(?: x(?P<cluster>\d+))?(?: f(?P<phases>\d+))?"
+    r"(?P<reordered> reordered)?"
 )
 
 
@@ -36,6 +37,7 @@ def named_candidate(name: str, spec: Spec, machine: Machine) -> Candidate:
         persistent=int(found["persistent"] or 0),
         cluster=int(found["cluster"] or 1),
         phases=int(found["phases"] or 0),
+        reordered=found["reordered"] is not None,
     )
 
 
@@ -50,17 +52,19 @@ def candidate(
     persistent: int = 0,
     cluster: int = 1,
     phases: int = 0,
+    reordered: bool = False,
 ) -> Candidate:
     """One way to compute ``spec``, of which nothing is left to the pipeliner.
 
     ``way``: instruction and mechanism, which is ``auto`` where operands need different ones.
     ``persistent``: its CTAs; 0: one for each tile. ``phases``: of a convolution folded into runs;
-    0: not folded. The rasterisation is that of all logs so far.
+    0: not folded. ``reordered``: of operands that are first written otherwise. The rasterisation is
+    that of all logs so far.
     """
     tile = GemmTile(*extents)
     if not isinstance(spec, Gemm):
         tile = ConvTile(*extents, fold=phases > 0, phases=max(1, phases))
-    tile = replace(tile, splits=splits, persistent=persistent or None)
+    tile = replace(tile, splits=splits, persistent=persistent or None, reordered=reordered)
     request = Request(
         depth=depth,
         mechanism=cast(Any, way[1]),
@@ -80,6 +84,7 @@ def name_of(one: Candidate, spec: Spec, machine: Machine) -> str:
     name = f"{asked.instruction}/{asked.mechanism} {tile.m}x{tile.n}x{tile.k} d{asked.depth}"
     name += f" s{tile.splits}" * (tile.splits > 1) + f" c{tile.persistent}" * bool(tile.persistent)
     name += f" x{asked.cluster}" * (asked.cluster != 1) + f" f{phases}" * bool(phases)
+    name += " reordered" * tile.reordered
     if named_candidate(name, spec, machine) != one:
         raise WorkloadError("log.candidate", value=one.to_json())
     return name

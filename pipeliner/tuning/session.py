@@ -179,10 +179,11 @@ class Session(Trials):
                 continue
             candidate = Candidate.from_json(record.candidate)
             self._told.append((candidate, None if record.failure else record.us))
-            if record.source == SOURCE and record.candidate not in tried:
+            text = candidate.to_json()  # an older record's may lack a field
+            if record.source == SOURCE and text not in tried:
                 self.done += 1
                 self.failed += bool(record.failure)
-            tried.add(record.candidate)
+            tried.add(text)
         self._queue = [first for first in self._queue if first.to_json() not in tried]
         self._best = self._records.best(*self.key)
 

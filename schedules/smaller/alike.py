@@ -12,6 +12,7 @@ from ..grouped import groups_alike
 from ..loops.attention_alike import attention_alike, attention_tile, ctas_for
 from ..loops.back_to_back import back_to_back_alike
 from ..loops.products import ProductCut, has_groups, is_alike
+from ..reordered import reordered_infos, written_first
 from ..tiles import (
     AttentionTile,
     ConvTile,
@@ -106,10 +107,10 @@ class _Cut:
     @staticmethod
     def of(spec: Spec, tile: GemmTile) -> _Cut:
         assert not isinstance(spec, LOOPS)
-        if isinstance(spec, Gemm) or not isinstance(tile, ConvTile):
-            what = spec.contraction()
+        if isinstance(spec, Gemm):
+            what = spec.contraction(tile.reordered)
         else:
-            what = tile.contraction(spec)
+            what = tile.contraction(spec) if isinstance(tile, ConvTile) else spec.contraction()
         rows, columns = (
             -(-(extent or 1) // size) for extent, size in ((what.m[1], tile.m), (what.n[1], tile.n))
         )
@@ -146,6 +147,12 @@ class _Cut:
             return 0
         return sum_info(split(self.what, self.tile.splits, self.tile.k), "").elements
 
+    @property
+    def padded(self) -> list[tuple[int, int]]:
+        """Outputs of a CTA and of a thread at once, of kernels that write longer rows first."""
+        infos = zip(written_first(self.what), reordered_infos(self.what))
+        return [(made.elements, made.vector) for side, made in infos if side.pitch is not None]
+
 
 def _tiles_alike(small: _Cut, whole: _Cut, needs: Needs) -> bool:
     if is_ragged(small.what, small.tile) != is_ragged(whole.what, whole.tile):
@@ -155,6 +162,8 @@ def _tiles_alike(small: _Cut, whole: _Cut, needs: Needs) -> bool:
     if small.each < min(needs.steps, whole.each) or bool(small.missing) != bool(whole.missing):
         return False
     if small.batch < min(BATCH, whole.batch) or small.piece != whole.piece:
+        return False
+    if small.padded != whole.padded:
         return False
     if needs.cluster > 1:
         if small.tiles % needs.cluster != whole.tiles % needs.cluster:

@@ -22,8 +22,9 @@ class GemmTile:
     ``persistent``: CTAs of a persistent kernel, which take all tiles one after the other; None: a
     CTA for each tile. ``splits``: partial sums of the reduction, each with CTAs of its own
     (split-K); a second kernel adds them in a fixed order. ``stationary``: B's tiles of all steps
-    are copied before the loop and stay, for all tiles of a persistent kernel. ``why``: what the
-    plan is to say of ``splits``.
+    are copied before the loop and stay, for all tiles of a persistent kernel. ``reordered``:
+    kernels of their own first write operands so that tiles of them are boxes: of a product with
+    rows of whole lines of memory. ``why``: what the plan is to say of ``splits``.
     """
 
     m: int
@@ -35,6 +36,7 @@ class GemmTile:
     persistent: int | None = None
     splits: int = 1
     stationary: bool = False
+    reordered: bool = False
     why: Why = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -52,14 +54,13 @@ class ConvTile(GemmTile):
     ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
     over rows of pixels; an input gradient: by phases of the stride), see the workload's
     ``contraction``. ``phases``: in which the outputs of folded runs are counted. ``by_image``:
-    tiles end where images do. ``reordered``: kernels of their own first write the operands with
-    channels innermost, where those are outside the image.
+    tiles end where images do. ``reordered``: with channels innermost, where those are outside the
+    image.
     """
 
     fold: bool = False
     phases: int = 1
     by_image: bool = False
-    reordered: bool = False
 
     def contraction(self, conv: Convolution) -> Contraction:
         """``conv`` in the form that this tile cuts; WorkloadError: it has no such form."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from .base.dtypes import DTYPES, Types, numpy_dtype
+from .base.operand import Axis, Coordinates, Operand
 from .contraction import (
     GATED,
     INSTRUCTION,
@@ -30,7 +31,7 @@ from .fused.rows import EPSILON, ROW_DTYPES, STATISTICS, RowGemm, Statistic
 from .fused.scaled import SCALE_BLOCK, SCALED_DTYPES, SCALES, ScaledGemm
 from .gemm import LAYOUTS, GatedGemm, Gemm
 from .input_grad import ConvInputGrad
-from .operand import Axis, Coordinates, Operand
+from .padded import begins_inside_vectors
 from .phases import has_phases
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
@@ -121,6 +122,7 @@ __all__ = [
     "Spec",
     "Statistic",
     "Types",
+    "begins_inside_vectors",
     "best_phases",
     "can_fold",
     "conv",

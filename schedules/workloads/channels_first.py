@@ -18,9 +18,9 @@ from typing import Any
 
 from ...diagnostics import Reason
 from ...errors import WorkloadError
+from .base.operand import Coordinates, Element, Operand, Reordered
 from .contraction import Contraction
 from .conv_shape import ConvShape
-from .operand import Coordinates, Element, Operand, Reordered
 from .windows import IMAGE, PIXELS, filter_shape, image_shape, split_pixel
 
 

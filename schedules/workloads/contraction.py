@@ -24,7 +24,7 @@ from ...passes.ir.nodes import block, buffer, i32
 from .base.blocks import all_of, cast, grid
 from .base.dtypes import Types, check_extent
 from .base.epilogue import READING, RESIDUAL, apply
-from .operand import Axis, Coordinates, Operand
+from .base.operand import Axis, Coordinates, Operand
 
 MATMUL: Final = "matmul"
 """Name of the reduction block of every matmul-like workload."""
@@ -118,7 +118,8 @@ class Contraction:
     def axes(self, operand: int) -> tuple[Axis, ...]:
         """Dimensions of A (0), B (1) or a second B (2) as the matmul reads it."""
         side, row = self.operands[operand], self.m if operand == 0 else self.n
-        matrix = (row, self.k) if side.k_major else (self.k, row)
+        columns = (row[0], side.pitch or row[1])  # as long as they are in memory
+        matrix = (row, self.k) if side.k_major else (self.k, columns)
         return (*self.batch_axes, *self.reduction_axes, *matrix)
 
     def function(self) -> Any:
@@ -217,6 +218,9 @@ class _Builder:
         def move(values: Sequence[Any]) -> tuple[Any, None]:
             at = _coordinates(made.axes, values)
             value = tirx.BufferLoad(param, made.read(at))
+            if made.inside is not None:
+                zero = tirx.const(0, storage)
+                value = tirx.if_then_else(all_of(made.inside(at)), value, zero)
             return tirx.BufferStore(source, value, made.written(at)), None
 
         self._grid(side.source, made.axes, 0, move)

@@ -24,10 +24,10 @@ from ...errors import WorkloadError
 from ...machine import VECTOR_BYTES
 from ...passes.ir.nodes import i32
 from .base.dtypes import numpy_dtype
+from .base.operand import Axis, Coordinates, Element, Operand
 from .contraction import Contraction
 from .conv_shape import ConvShape
 from .forward import contraction_of, forward
-from .operand import Axis, Coordinates, Element, Operand
 from .windows import (
     filter_shape,
     image_shape,

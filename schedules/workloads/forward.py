@@ -9,9 +9,9 @@ from typing import Any
 from tvm import tirx
 
 from ...passes.ir.nodes import i32
+from .base.operand import Axis, Coordinates, Element, Operand
 from .contraction import Contraction
 from .conv_shape import ConvShape
-from .operand import Axis, Coordinates, Element, Operand
 from .windows import (
     arranged,
     channel_run,

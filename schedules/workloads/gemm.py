@@ -11,8 +11,9 @@ from ...errors import WorkloadError
 from ...values.elements import element
 from .base import epilogue as steps
 from .base.dtypes import Types, check_extent, exact, random_array, resolve
+from .base.operand import Axis, Coordinates, Element, Operand
 from .contraction import Contraction
-from .operand import Axis, Coordinates, Element, Operand
+from .padded import padded
 
 CONVERTED: Final = element("int8").converts_to
 """Types that weights of 8 bits are converted to, which hold all of theirs."""
@@ -133,8 +134,16 @@ class Gemm:
         wide = [abs(x.astype(np.float64)) for x in (a, b, *extras)]
         return steps.magnitude(self.epilogue, self._product(*wide[:2]), wide[2:])
 
-    def contraction(self) -> Contraction:
-        """This workload as a matmul of matrices in memory."""
+    def contraction(self, reordered: bool = False) -> Contraction:
+        """This workload as a matmul of matrices in memory.
+
+        ``reordered``: of operands that kernels of their own write with aligned rows.
+        WorkloadError: they have such rows.
+        """
+        what = self._contraction()
+        return padded(what) if reordered else what
+
+    def _contraction(self) -> Contraction:
         batch_axes: tuple[Axis, ...] = () if self.batch is None else (("b", self.batch),)
         batch = () if self.batch is None else (self.batch,)
 
@@ -247,9 +256,9 @@ class GatedGemm(Gemm):
         activated = steps.reference((self.activation,), gate, ())
         return gated_magnitude(activated, value, *magnitudes)
 
-    def contraction(self) -> Contraction:
+    def _contraction(self) -> Contraction:
         """This workload as a matmul of matrices in memory, and a second one beside it."""
-        one = Gemm.contraction(self)
+        one = Gemm._contraction(self)
         return replace(
             one,
             b=replace(one.b, param="B1"),

@@ -21,11 +21,11 @@ from tvm import tirx
 
 from ...errors import WorkloadError
 from ...passes.ir.nodes import i32
+from .base.operand import Coordinates, Element, Operand
 from .contraction import Contraction
 from .conv import Conv
 from .conv_shape import from_channels_last, grouped, strided
 from .gradient import ConvGradient
-from .operand import Coordinates, Element, Operand
 from .phases import by_phases, has_phases
 from .windows import (
     arranged,

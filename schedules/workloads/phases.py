@@ -23,9 +23,9 @@ from tvm import tirx
 from ...diagnostics import Reason
 from ...mechanisms.tma import im2col_obstacle
 from ...passes.ir.nodes import i32
+from .base.operand import Coordinates, Element, Operand
 from .contraction import Contraction
 from .conv import Conv
-from .operand import Coordinates, Element, Operand
 from .windows import (
     filter_indices,
     filter_shape,

@@ -21,8 +21,8 @@ from tvm import tirx
 
 from ...errors import WorkloadError
 from ...passes.ir.nodes import i32
+from .base.operand import Coordinates, Element, Operand
 from .contraction import Contraction
-from .operand import Coordinates, Element, Operand
 
 PART: Final = "part"
 """The axis that counts parts."""
@@ -105,13 +105,16 @@ class _Tiles:
         """Whether tiles reach beyond K: the last piece, or without steps those beyond the last."""
         return self.is_ragged or (self.is_uneven and not self.what.reduction_axes)
 
-    def coordinates(self, at: Coordinates) -> tuple[Coordinates, list[Any]]:
-        """Steps and k of the whole at a place of a part; what holds where there is such a place."""
-        name, extent = self.what.k
+    def coordinates(self, at: Coordinates, end: int) -> tuple[Coordinates, list[Any]]:
+        """Steps and k of the whole at a place of a part; what holds where there is such a place.
+
+        ``end``: where K ends in memory.
+        """
+        name, _ = self.what.k
         tile = at[PART] * self.each + at[STEP]
         found, piece = _digits(tile, [*self.what.reduction_axes, (name, self.pieces)])
         k = piece * self.size + at[name]
-        conditions = [k < i32(extent or 1)] if self.passes_k else []
+        conditions = [k < i32(end)] if self.passes_k else []
         if self.ends_early:
             conditions.append(tile < i32(self.count))
         return {**at, **found, name: k}, conditions
@@ -129,10 +132,18 @@ def _digits(number: Any, axes: list[tuple[str, int | None]]) -> tuple[dict[str, 
 
 
 def _part_of(side: Operand, tiles: _Tiles) -> Operand:
-    """``side`` as the matmul of one part reads it: gathered, a tile at a time."""
+    """``side`` as the matmul of one part reads it: gathered, a tile at a time.
+
+    Zeros behind K in memory are read as any other element.
+    """
+    extent = tiles.what.k[1] or 1
+    end = (side.pitch or extent) if side.k_major else extent
+    beyond = tiles.is_ragged or tiles.is_uneven
+    if end > extent:
+        beyond = tiles.splits * tiles.each * tiles.size > end
 
     def element(at: Coordinates) -> Element:
-        whole, conditions = tiles.coordinates(at)
+        whole, conditions = tiles.coordinates(at, end)
         indices, when = side.element(whole)
         return indices, [*when, *conditions]
 
@@ -141,5 +152,5 @@ def _part_of(side: Operand, tiles: _Tiles) -> Operand:
         element=element,
         tile=side.tile or f"{side.param}_part",
         sliced=side.is_box,
-        masked=side.masked or tiles.is_ragged or tiles.is_uneven,
+        masked=side.masked or beyond,
     )

@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .base.operand import Axis, Coordinates, Element, Operand
 from .contraction import Contraction
 from .conv import Conv
 from .conv_shape import padded, strided
 from .gradient import ConvGradient
-from .operand import Axis, Coordinates, Element, Operand
 from .weight_runs import by_runs, has_short_rows
 from .windows import (
     channel_run,

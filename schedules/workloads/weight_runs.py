@@ -17,10 +17,10 @@ from typing import Any
 
 from ...machine import VECTOR_BYTES
 from .base.dtypes import numpy_dtype
+from .base.operand import Coordinates, Element, Operand
 from .contraction import Contraction
 from .conv_shape import ConvShape
 from .folded import can_fold, unfolded
-from .operand import Coordinates, Element, Operand
 from .windows import filter_indices, image_shape, is_masked, kernel_axes, position, seen, windows
 
 

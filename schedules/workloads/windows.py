@@ -11,9 +11,9 @@ from tvm import tirx
 
 from ...mechanisms.tma import im2col_obstacle
 from ...passes.ir.nodes import i32
+from .base.operand import Axis, Coordinates, Operand
 from .contraction import Contraction
 from .conv_shape import ConvShape
-from .operand import Axis, Coordinates, Operand
 
 KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
 

@@ -12,7 +12,9 @@ from pipeliner.kernel.compiled import plan_of
 from pipeliner.logs import LIMIT, grid
 from pipeliner.machine import H100
 from pipeliner.records.names import name_of, named_candidate
+from pipeliner.schedules import Gemm
 from pipeliner.schedules.suites import suite
+from pipeliner.schedules.workloads import conv2d
 from pipeliner.targets import cuda_target
 from tests.refusals import refused
 
@@ -33,6 +35,17 @@ def test_every_workload_has_a_grid_of_at_most_so_many(kind, dtype) -> None:
         for one in found:
             depths[one.family].add(one.request.depth)
         assert max(map(len, depths.values())) >= 4
+
+
+@pytest.mark.parametrize(
+    "spec", [Gemm(1197, 2905, 2509), conv2d(32, 56, 56, 64, 64, 3, 3, pad=1, layout="NCHW")]
+)
+def test_a_name_tells_what_is_written_first(spec) -> None:
+    name = "wgmma/tma 128x64x64 d4 c132 reordered"
+    one = named_candidate(name, spec, H100)
+    assert one.tile.reordered
+    assert name_of(one, spec, H100) == name
+    assert one != named_candidate(name.removesuffix(" reordered"), spec, H100)
 
 
 @pytest.mark.deep("test_every_workload_has_a_grid_of_at_most_so_many")

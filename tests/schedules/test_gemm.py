@@ -75,6 +75,30 @@ CASES = {
     ),
     "gated-symbolic": (GatedGemm(None, 40, 24, layout="TN"), GemmTile(16, 16, 8)),
     "fp32-out": (Gemm(16, 24, 32, out="float32"), GemmTile(16, 8, 16)),
+    "reordered": (Gemm(33, 20, 45), GemmTile(16, 16, 16, reordered=True)),
+    "reordered-NN": (Gemm(48, 37, 45, layout="NN"), GemmTile(16, 16, 64, reordered=True)),
+    "reordered-TN": (Gemm(33, 20, 45, layout="TN"), GemmTile(16, 16, 16, reordered=True)),
+    "reordered-TT-fp32": (
+        Gemm(30, 50, 21, dtype="fp32", layout="TT"),
+        GemmTile(16, 32, 8, reordered=True),
+    ),
+    "reordered-tf32": (Gemm(32, 40, 23, dtype="tf32"), GemmTile(16, 8, 8, reordered=True)),
+    "reordered-int8": (
+        Gemm(16, 24, 53, dtype="int8", layout="NN"),
+        GemmTile(16, 8, 32, reordered=True),
+    ),
+    "reordered-batched": (Gemm(20, 24, 17, batch=3), GemmTile(16, 8, 16, reordered=True)),
+    "reordered-split": (Gemm(33, 20, 53), GemmTile(16, 16, 16, splits=3, reordered=True)),
+    "reordered-split-TN": (
+        Gemm(33, 20, 53, layout="TN"),
+        GemmTile(16, 16, 16, splits=3, reordered=True),
+    ),
+    "reordered-gated": (GatedGemm(33, 20, 17), GemmTile(16, 16, 16, reordered=True)),
+    "reordered-weights": (Gemm(33, 48, 60, weights="int8"), GemmTile(16, 16, 32, reordered=True)),
+    "reordered-symbolic": (
+        Gemm(None, 41, 24, layout="NN"),
+        GemmTile(16, 16, 8, reordered=True),
+    ),
 }
 
 

@@ -71,12 +71,20 @@ def test_a_key_names_no_field_at_its_default():
         Candidate(ConvTile(64, 64, 32, fold=True, phases=4), Request(depth=3, warps=(2, 4))),
         Candidate(GemmTile(64, 64, 32), Request(depth={"A_shared": 3, "B_shared": 2})),
         Candidate(DepthwiseTile(4, 2, 64)),
+        Candidate(GemmTile(64, 64, 64, reordered=True)),
     ],
-    ids=["plain", "persistent", "conv", "depths", "depthwise"],
+    ids=["plain", "persistent", "conv", "depths", "depthwise", "reordered"],
 )
 def test_a_candidate_comes_back_from_its_text(candidate):
     assert Candidate.from_json(candidate.to_json()) == candidate
     assert "why" not in json.loads(candidate.to_json())["tile"]
+
+
+def test_a_record_from_before_a_field_was_is_read():
+    """Products have been reordered since 2026-11-28."""
+    kept = json.loads(Candidate(GemmTile(64, 64, 64, splits=2)).to_json())
+    del kept["tile"]["reordered"]
+    assert Candidate.from_json(json.dumps(kept)) == Candidate(GemmTile(64, 64, 64, splits=2))
 
 
 @pytest.mark.parametrize(

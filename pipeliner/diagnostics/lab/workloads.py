@@ -84,6 +84,14 @@ SENTENCES: Final = {
         "convolution with channels outside the image"
     ),
     "conv.written_first": "written with channels innermost first, for tiles that are read in boxes",
+    "gemm.reordered": (
+        "cannot write operands of '{workload}' with longer rows first: all that are known begin at "
+        "multiples of {nbytes} bytes"
+    ),
+    "gemm.rows_padded": (
+        "written with rows {pitch} elements apart first, of {elements:count element} each, for "
+        "tiles that are read in boxes or vectors"
+    ),
     "conv.runs": ("each row is a run of {positions:count position} of {channels:count channel}"),
     "conv.runs_early": "a run begins up to {elements:count element} before its first position",
     "conv.runs_phases": "runs of outputs {phases} apart form one matmul",

@@ -67,6 +67,9 @@ SENTENCES: Final = {
         "cannot split the reduction of '{workload}' into {splits}: a sum has at most {most} terms"
     ),
     "split.no_matmul": "cannot split the reduction of '{workload}': it is no matmul",
+    "tile.reordered_given": (
+        "cannot write operands first in a function of your own: schedule '{workload}' itself"
+    ),
     "split.given": (
         "cannot split the reduction of '{workload}': its function is given, with blocks of others"
     ),

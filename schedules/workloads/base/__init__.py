@@ -1,1 +1,1 @@
-"""What every workload is made of: types, blocks of its function, steps behind its sums."""
+"""What every workload is made of: types, operands, blocks of its function, steps behind sums."""

@@ -1,7 +1,7 @@
 """One side of a contraction: the parameter it is read from, and where each element is.
 
 An operand is a matrix in memory or is *gathered*. Or a kernel of its own first writes it in another
-order, in which tiles of it are boxes.
+order, or with longer rows, in which tiles of it are boxes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ...diagnostics import Why
-from ...values.facts import TmaView
+from ....diagnostics import Why
+from ....values.facts import TmaView
 
 Axis: TypeAlias = "tuple[str, int | None]"
 """Name and extent; None: known at run time."""
@@ -30,7 +30,9 @@ class Reordered:
 
     ``shape``: of the parameter. ``axes``: what the kernel counts through, the last two as they lie
     side by side in the parameter and in the other order. ``read`` and ``written``: indices of an
-    element there and here. ``note``: what a plan should say of the kernel.
+    element there and here. ``note``: what a plan should say of the kernel. ``inside``: the order is
+    the same, the last axis side by side in both, and these are the conditions outside which zero is
+    written, which pads rows; None: there are none.
     """
 
     shape: tuple[int, ...]
@@ -38,6 +40,7 @@ class Reordered:
     read: Callable[[Coordinates], list[Any]]
     written: Callable[[Coordinates], list[Any]]
     note: Why = ""
+    inside: Callable[[Coordinates], list[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,12 @@ class Operand:
         return self.param if self.reordered is None else f"{self.param}_reordered"
 
     @property
+    def pitch(self) -> int | None:
+        """Elements of a row that is first written with zeros behind it; None: no row is."""
+        made = self.reordered
+        return None if made is None or made.inside is None else self.shape[-1]
+
+    @property
     def is_box(self) -> bool:
         """Whether a tile is a box of the parameter or of its view."""
         return self.tile is None or self.sliced
@@ -108,4 +117,4 @@ class Operand:
     @property
     def name(self) -> str:
         """The tensor that the matmul reads."""
-        return self.param if self.tile is None else self.tile
+        return self.source if self.tile is None else self.tile
