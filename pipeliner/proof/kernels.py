@@ -16,7 +16,7 @@ from .ctas import blocks_to_run
 from .proof import KernelProof, weakest
 from .reading.loops import Family
 from .reading.scopes import at_gpu_scope
-from .running.launched import Launched
+from .running.launched import Launched, Reading
 from .running.refuted import Refuted, repeated
 from .running.subjects import launches, subject
 from .running.walk import Walk
@@ -87,15 +87,20 @@ def _of_ctas(
     proofs: dict[Block, KernelProof] = {}
     counted: list[Family] = []
     while True:
-        firsts, all_alike = blocks_to_run(own.func, own.launch, own, counted)
-        for first in firsts:
+        kinds, all_alike = blocks_to_run(own.func, own.launch, own, counted)
+        for first, trips in kinds.items():
             if first in proofs:
                 continue
             one = own if first == (0, 0, 0) else subject(own.source, own.launch, first, least)
-            proofs[first] = _of_kernel(one, seconds, own_seconds, least)
+            proofs[first] = _of_kernel(one.of_kind(trips), seconds, own_seconds, least)
             if not proofs[first].ok:
                 return list(proofs.values()), all_alike
-        names = {loop.name for proof in proofs.values() for loop in proof.loops if loop.only}
+        names = {
+            loop.name
+            for proof in proofs.values()
+            for loop in proof.loops
+            if loop.only and loop.most is None
+        }
         more = [family for family in own.families if counts(family).name in names]
         if len(more) == len(counted):
             return list(proofs.values()), all_alike
@@ -108,11 +113,18 @@ def together(proofs: Sequence[KernelProof]) -> KernelProof:
     wrong = next((proof for proof in proofs if not proof.ok), None)
     if wrong is not None:
         return replace(wrong, seconds=spent)
+    loops = weakest(proofs)
+    is_all = not any(loop.only for loop in loops)
+    others = [  # not of CTAs that make as few iterations as they all do
+        proof.beyond
+        for proof in proofs
+        if not (is_all and any(loop.most is not None for loop in proof.loops))
+    ]
     return replace(
         max(proofs, key=lambda proof: proof.states),
-        loops=weakest(proofs),
+        loops=loops,
         narrow=next((proof.narrow for proof in proofs if proof.narrow), ""),
-        beyond=next((proof.beyond for proof in proofs if proof.beyond is not None), None),
+        beyond=next((beyond for beyond in others if beyond is not None), None),
         seconds=spent,
     )
 
@@ -142,14 +154,14 @@ def _of_kernel(
     if why:
         data = why if whole.deciding.because else ""
         return KernelProof(name, data=data, why=why, seconds=spent())
-    beyond: dict[bool, Refuted] = {}
+    beyond: dict[Reading, Refuted] = {}
     narrow: Why = ""
     walks: list[Walk] = []
-    too_long: dict[bool, int] = {}  # so many open loops take longer than there is time
+    too_long: dict[Reading, int] = {}  # so many open loops take longer than there is time
     for read, claim in _attempts(whole, least):
-        known = beyond.get(read.any_end)
+        known = beyond.get(read.reading)
         is_known = known is not None and claim.admits(known)
-        if is_known or claim.open_loops >= too_long.get(read.any_end, len(whole.families) + 1):
+        if is_known or claim.open_loops >= too_long.get(read.reading, len(whole.families) + 1):
             continue
         left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
         end = spent() + left
@@ -158,20 +170,20 @@ def _of_kernel(
             tried.append(_walked(read, families, end - spent()))
             if not tried[-1].is_complete:
                 break
-        if tried[-1].is_complete or not read.any_end:
+        if tried[-1].is_complete or not read.is_other:
             walks, claimed, last = tried, claim, tried[-1]
         if tried[-1].is_complete:
             break
         if tried[-1].out_of_time:
-            too_long[read.any_end] = claim.open_loops
-            narrow = narrow if read.any_end else Reason("proof.seconds", seconds=seconds)
+            too_long[read.reading] = claim.open_loops
+            narrow = narrow if read.is_other else Reason("proof.seconds", seconds=seconds)
         if tried[-1].refuted is not None:
-            beyond.setdefault(read.any_end, tried[-1].refuted)
+            beyond.setdefault(read.reading, tried[-1].refuted)
     if not walks:
         grown = tuple(family.name for family in whole.families if family.grows)
         why = Reason("proof.loops_that_grow", loops=grown)
         return KernelProof(name, why=why, seconds=spent())
-    others = None if last.refuted or read.any_end else beyond.get(False)
+    others = None if last.refuted or read.is_other else beyond.get(Reading.AS_WRITTEN)
     return KernelProof(
         name,
         claimed.loops,
@@ -179,7 +191,7 @@ def _of_kernel(
         sum(len(walk.steps) for walk in walks),
         max(walk.longest for walk in walks),
         why=narrow if last.out_of_time else _order(walks),
-        narrow="" if read.any_end and last.is_complete else narrow,
+        narrow="" if read.is_other and last.is_complete else narrow,
         refuted=last.refuted,
         beyond=others,
         seconds=spent(),
@@ -197,10 +209,24 @@ def _attempts(
     yield from ((whole, claim) for claim in every if claim.is_open)
     own = [claim for claim in every if not claim.is_open]
     if own or any(family.grows for family in whole.families):
-        near = subject(whole.source, whole.launch, whole.blocks[0][1], least, any_end=True)
-        if any(family.by_end for family in near.families):
+        for near in _readings(whole, least):
             yield from ((near, claim) for claim in claims(near) if claim.is_open)
     yield from ((whole, claim) for claim in own)
+
+
+def _readings(whole: Launched, least: Mapping[str, int] | None) -> Iterator[Launched]:
+    """A kernel as its text is read for other trip counts, where that leaves its loops open."""
+    numbers = {family.numbers for family in whole.families}
+    for reading in (Reading.BY_ENDS, Reading.BY_COUNTS):
+        first, counted = whole.blocks[0][1], whole.families
+        near = subject(whole.source, whole.launch, first, least, reading=reading, counted=counted)
+        asked = [
+            family
+            for family in near.families
+            if (family.by_end if reading == Reading.BY_ENDS else family.count is not None)
+        ]
+        if asked and not near.unbounded and numbers <= {one.numbers for one in near.families}:
+            yield near
 
 
 def _walked(whole: Launched, families: tuple[Family, ...], seconds: float) -> Walk:
@@ -210,7 +236,7 @@ def _walked(whole: Launched, families: tuple[Family, ...], seconds: float) -> Wa
     walk = Walk(whole.short(families), judged, seconds).explore()
     if walk.refuted is None:
         return walk
-    exact = replace(whole, families=families)
+    exact = whole.opened(families)
     found = repeated(exact, walk.refuted, judged, end)
     if found is None:
         return Walk(exact, judged, end - time.perf_counter()).explore()

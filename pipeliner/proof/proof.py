@@ -15,13 +15,16 @@ class LoopCounts:
     """The trip counts of one loop that a proof is about: ``least`` and more, or ``only`` one.
 
     ``by_end``: its text, made for one trip count, was read for others: what it compares with
-    constants near the end is as far from the end of these.
+    constants near the end is as far from the end of these. ``fewest``: that some
+    CTA makes, at least. ``most``: with ``only``, that all CTAs which are alike make just so many.
     """
 
     name: str
     least: int
     only: str = ""
     by_end: bool = False
+    fewest: int = 0
+    most: int | None = None
 
     @property
     def said(self) -> Reason:
@@ -105,18 +108,35 @@ class KernelProof:
 
 
 def weakest(proofs: Sequence[KernelProof]) -> tuple[LoopCounts, ...]:
-    """The trip counts of loops that are in all proofs of one kernel, each of other launches."""
-    found: dict[tuple[str, int], LoopCounts] = {}
+    """The trip counts of loops that are in all proofs of a kernel, of other CTAs or launches."""
+    found: dict[tuple[str, int], list[LoopCounts]] = {}
     for proof in proofs:
         seen: Counter[str] = Counter()
         for loop in proof.loops:
-            key = loop.name, seen[loop.name]  # several loops may have one name
-            seen[loop.name] += 1
-            known = found.setdefault(key, loop)
-            only = known.only or loop.only
-            least, by_end = max(known.least, loop.least), known.by_end or loop.by_end
-            found[key] = replace(known, least=least, only=only, by_end=by_end)
-    return tuple(found.values())
+            found.setdefault((loop.name, seen[loop.name]), []).append(loop)
+            seen[loop.name] += 1  # several loops may have one name
+    return tuple(map(_weakest, found.values()))
+
+
+def _weakest(loops: Sequence[LoopCounts]) -> LoopCounts:
+    """What is proved of one loop by several proofs of it.
+
+    Some may be of CTAs that all make few iterations: those that make more are proved by others.
+    """
+    few = [loop for loop in loops if loop.most is not None]
+    many = [loop for loop in loops if loop.most is None]
+    if not many:
+        return few[0] if len(few) == 1 else replace(few[0], most=None)
+    only = next((loop.only for loop in many if loop.only), "")
+    least = max(loop.least for loop in many)
+    for loop in sorted(few, key=lambda one: one.least, reverse=True):
+        if loop.most is not None and loop.most < least - 1:
+            only = only or loop.only  # between these are some that nobody makes
+        least = min(least, loop.least)
+    if few:
+        least = max(least, min(loop.fewest for loop in loops))
+    by_end = any(loop.by_end for loop in many)
+    return replace(many[0], least=least, only=only, by_end=by_end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,15 @@ def branch(name: str) -> Case:
     return next(case for case in BRANCHES if case.name == name)
 
 
-def test_trip_counts_by_the_number_of_the_cta_are_those_of_the_ctas_that_ran() -> None:
+def test_trip_counts_by_the_number_of_the_cta_are_those_of_ctas_like_it() -> None:
+    """The first CTA makes one step, for which alone it is right, and all others make more."""
     case = branch("triangular")
     found = prove(pipeliner.build(case.build(), case.arch).lowered)
     assert found.ok
-    assert any(reason.has("proof.of_ctas") for reason in found.assumptions)
+    (kernel,) = found.kernels
+    assert [(loop.least, loop.only) for loop in kernel.loops] == [(1, "")]
+    assert kernel.beyond is None
+    assert not any(reason.has("proof.of_ctas") for reason in found.assumptions)
 
 
 def test_data_that_decides_is_said_and_nothing_is_proved() -> None:

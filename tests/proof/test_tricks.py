@@ -83,10 +83,14 @@ def test_loops_that_a_thread_makes_one_behind_the_other_are_left_open_apart() ->
 
 
 def test_ctas_that_are_right_for_their_own_steps_are_not_alike() -> None:
-    """The first one is right for all steps, so that those of others do not seem to matter."""
+    """The first one is right for all steps, so that those of others do not seem to matter.
+
+    The second one is right for its own two, and no CTA like it makes others.
+    """
     right = proof_of(tricks.own_counts(wrong=False))
     assert right.ok
-    assert [loop.only for loop in right.loops] == ["bx + 1"]
+    assert [(loop.least, loop.only) for loop in right.loops] == [(1, "")]
+    assert right.beyond is None
     wrong = proof_of(tricks.own_counts(wrong=True))
     assert kind(wrong) == "race"
     assert wrong.refuted is not None

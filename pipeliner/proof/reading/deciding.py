@@ -164,7 +164,7 @@ def _roots(stmt: Any) -> Iterator[Any]:
         yield stmt.condition
     elif isinstance(stmt, tirx.BufferStore) and is_shared(stmt.buffer):
         yield from stmt.indices
-    for expr in _own(stmt):
+    for expr in own_expressions(stmt):
         for node in everything(expr):
             if isinstance(node, TensorLoad) and is_shared(node.source):
                 yield from node.indices
@@ -245,7 +245,7 @@ def _is_global_address(expr: Any) -> bool:
     return any(is_global(load.source) for load in loads)
 
 
-def _own(stmt: Any) -> Iterator[Any]:
+def own_expressions(stmt: Any) -> Iterator[Any]:
     """The expressions of a statement itself."""
     if isinstance(stmt, tirx.Bind | tirx.Evaluate):
         yield stmt.value

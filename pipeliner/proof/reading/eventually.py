@@ -7,9 +7,9 @@ the form
 
 with rational slopes. A remainder or quotient by a constant c makes a slope periodic: (a * i + r)
 mod c repeats as soon as a * i has gone through a multiple of c. A comparison of a form that grows
-in one variable has one outcome from max |r| / |a| on. What decides has to have no slope in the end.
-Then from ``after`` on it repeats every ``every`` iterations, as long as the registers that it reads
-do, which the state of the machine has in it.
+in one variable has one outcome from -min r / a on, and from max r / |a| on if it falls. What
+decides has to have no slope in the end. Then from ``after`` on it repeats every ``every``
+iterations, as long as the registers that it reads do, which the state of the machine has in it.
 
 The trip count n of a free loop of the variable i (``ends.py``) is a variable too, one that only
 comparisons may have. With d = n - i iterations to go they are of a form in i and d, as n - i + 3 or
@@ -23,7 +23,7 @@ of a form that grows other than its lowest ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -96,6 +96,7 @@ def _slope(of: Any) -> Slopes:
 
 _BOOL: Final = _of(0, 1)
 _ANY: Final = Slopes()
+_NATURAL: Final = Slopes({}, Fraction(0))
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Repeats:
     ``every``: how often. ``horizon``: from how many iterations to go on their number decides
     nothing. ``free``: the variables. ``ranges``: of other variables, the least and the largest
     value. ``values``: what named values are. ``loops``: the variables of free loops, by the number
-    of their statement.
+    of their statement. ``naturals``: names of registers that are never negative.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Repeats:
         ranges: Mapping[Any, tuple[int, int]],
         values: Mapping[Any, Any],
         loops: Mapping[int, Any] | None = None,
+        naturals: Collection[str] = (),
     ) -> None:
         self.after = dict.fromkeys(free, 0)
         self.every = dict.fromkeys(free, 1)
@@ -127,6 +129,7 @@ class Repeats:
         self._loops = loops or {}
         self._ranges = ranges
         self._values = values
+        self._naturals = naturals
         self._known: dict[Any, Slopes] = {}
 
     def decide(self, expr: Any) -> None:
@@ -143,7 +146,7 @@ class Repeats:
         if isinstance(expr, TensorLoad):
             for index in expr.indices:
                 self.decide(index)
-            return _ANY
+            return _NATURAL if str(expr.source.name) in self._naturals else _ANY
         if isinstance(expr, prim.Cast):
             return self.form(expr.value)
         if isinstance(expr, prim.Ramp):
@@ -255,7 +258,10 @@ class Repeats:
         if len(form.slopes) > 1 or any(isinstance(var, TripCount) for var in form.slopes):
             raise Unbounded
         ((var, slope),) = form.slopes.items()
-        self.after[var] = max(self.after[var], int(form.reach / abs(slope)) + 1)
+        against = form.low if slope > 0 else form.high
+        if against is None:
+            raise Unbounded
+        self.after[var] = max(self.after[var], math.floor(-against / slope) + 1)
 
     def _settle_to_go(self, form: Slopes, var: Any) -> None:
         """Note where a form a * i + b * n + r keeps its sign, n the trip count.

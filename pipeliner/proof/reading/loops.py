@@ -55,11 +55,13 @@ class Family:
     ``fixed``: those that it makes, None where that is left open. ``more``: of some of the loops, by
     number, how many iterations more they make, as where one role has peeled an iteration.
     ``whole``: their extent, of the launch and of loops ``outside``; ``varies``: of these too.
-    ``fewest``: iterations that they make at least, as launched. ``horizon``: from how many to go on
+    ``fewest``: iterations that they make at least, as launched, and ``most``, None where that is
+    not known: of the CTAs that are alike. ``horizon``: from how many to go on
     their number decides nothing, the present one included. ``grows``: with values of the launch
     that are left open. ``remainder``: what a trip count leaves, divided by the first number.
     ``by_end``: whether constants that stand near their trip count, a constant, are read as so far
-    from it, whatever it is.
+    from it, whatever it is. ``count``: a parameter of the launch that is their trip count; from
+    ``since`` on it decides by what it leaves, divided by ``modulus``, alone.
     """
 
     name: str
@@ -76,10 +78,21 @@ class Family:
     outside: tuple[Any, ...] = ()
     varies: bool = False
     fewest: int = 0
+    most: int | None = None
     horizon: int = 1
     grows: bool = False
     remainder: tuple[int, int] = (1, 0)
     by_end: bool = False
+    count: Any = None
+    since: int = 0
+    modulus: int = 1
+
+    @property
+    def launched(self) -> int:
+        """A trip count that decides like all of which a walk is, where it is asked for outside."""
+        modulus, rest = self.remainder
+        least = max(self.least, self.since)
+        return self.fixed if self.fixed is not None else least + (rest - least) % modulus
 
     @property
     def far(self) -> int:
@@ -124,11 +137,13 @@ class OpenValues:
     """Parameters of a launch that may have any value from ``least`` on.
 
     ``known``: values of others. ``idle``: statements that decide nothing, whatever the values are.
+    ``naturals``: registers that are never negative, with any of these.
     """
 
     least: Mapping[Any, int] = field(default_factory=dict)
     known: Mapping[Any, int] = field(default_factory=dict)
     idle: frozenset[int] = frozenset()
+    naturals: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -160,6 +175,8 @@ def families(
     for loop in _candidates(func, entering):
         if not all(map(extents.is_even, (loop.stmt, *loop.outside))):
             continue
+        if (const_int(loop.stmt.min) or 0) < 0:
+            continue  # a variable stands for how many iterations were made at least
         number = extents.number(loop.stmt.extent, [one.loop_var for one in loop.outside])
         name = str(loop.stmt.loop_var.name)
         keys = ((loop.around, name, number, place) for place in count())
@@ -273,7 +290,8 @@ def _repeats(
     numbers = {loop.number: loop.stmt.loop_var for loops in grouped.values() for loop in loops}
     extents = [loop.stmt.extent for loops in grouped.values() for loop in loops]
     ranges = _ranges(func, set(free)) | {var: (one, one) for var, one in values.known.items()}
-    repeats = Repeats({*free, *values.least}, ranges, deciding.values, numbers)
+    variables = {*free, *values.least}
+    repeats = Repeats(variables, ranges, deciding.values, numbers, values.naturals)
     for expr, number in (*deciding.roots, *deciding.stored):
         if number in values.idle:
             continue

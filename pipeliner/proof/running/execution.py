@@ -50,6 +50,7 @@ class Instance:
     count: int = 0
     closed: bool = False
     begun: dict[Entrant, int] = field(default_factory=dict)  # by whom, iterations they have begun
+    reached: dict[Entrant, int] = field(default_factory=dict)  # the variable, at the head of these
 
 
 Entrant = tuple[int, int]
@@ -217,7 +218,7 @@ class Execution:
         if family.fixed is not None:
             instance.count, instance.closed = family.fixed, True
         while True:
-            instance.begun[by] = at
+            instance.begun[by], instance.reached[by] = at, low + at * step
             while at == instance.count + more and not instance.closed:
                 if instance.count + family.horizon <= family.least or not family.may_end(
                     instance.count
@@ -269,28 +270,61 @@ class Execution:
         iterations each has before it. Who is still to begin has all of them.
         """
         for (at, around), instance in sorted(self.instances.items(), key=lambda one: one[0]):
-            if not around or self._is_ahead(instance.family, around):
-                into.plain(at, self._outside(instance.family, around))
-                into.plain(instance.closed, instance.family.phase(instance.count))
-                if not self._entrants[at] <= set(instance.begun) and instance.count:
-                    into.plain("of", instance.count)
-                if instance.family.horizon > 1:
-                    left = {by: instance.count - begun for by, begun in instance.begun.items()}
-                    into.plain("left", sorted(left.items()))
+            coming = self._coming(at, around)
+            if around and not coming and not self._is_inside(around):
+                continue
+            into.plain(at, self._outside(instance.family, around))
+            into.plain(instance.closed, instance.family.phase(instance.count))
+            if not coming <= set(instance.begun) and instance.count:
+                into.plain("of", instance.count)
+            if instance.family.horizon > 1:
+                left = {by: instance.count - begun for by, begun in instance.begun.items()}
+                into.plain("left", sorted(left.items()))
 
-    def _is_ahead(self, family: Family, around: tuple[int, ...]) -> bool:
-        """Whether some thread may still come to the loops of a family at ``around``."""
+    def _is_inside(self, around: tuple[int, ...]) -> bool:
+        """Whether some thread is in these iterations of loops, the outermost first."""
+        entries = (entry for _, entry in self._positions())
+        return any(not entry or tuple(entry[1 : 1 + len(around)]) == around for entry in entries)
+
+    def _positions(self) -> Iterator[tuple[int, Sequence[int]]]:
+        """The thread group of each task, and its last event, or that of those it is a part of."""
         for _, task in self._scheduler.standing:
-            entry = self._cluster.log[task.at]
-            if not entry or tuple(entry[1 : 1 + len(around)]) == around:
-                return True
-            number = self.subject.kernel.sites[entry[0]].number
-            inside = len(entry) > len(around)
-            if inside and entry[1 : 1 + len(around)] < around:
-                return True
-            if not inside and (number is None or number < max(family.numbers)):
+            yield task.number, self._cluster.log[max(part.at for part in task.line)]
+
+    def _coming(self, at: int, around: tuple[int, ...]) -> set[Entrant]:
+        """Who may still come to the loops of a family in iterations ``around`` of those outside."""
+        return {
+            (group, number)
+            for own, entry in self._positions()
+            for group, number in self._entrants[at]
+            if group == own
+            and not self._is_past((group, number), around)
+            and self._may_reach(entry, number, around)
+        }
+
+    def _is_past(self, by: Entrant, around: tuple[int, ...]) -> bool:
+        """Whether a thread group has come to the head of a later iteration of a loop outside."""
+        group, loop = by
+        for at, outer in enumerate(self.subject.inside[loop][: len(around)]):
+            place, _ = self._families.get(outer, (-1, None))
+            instance = self.instances.get((place, around[:at]))
+            if instance and instance.reached.get((group, outer), around[at]) > around[at]:
                 return True
         return False
+
+    def _may_reach(self, entry: Sequence[int], loop: int, around: tuple[int, ...]) -> bool:
+        """Whether a loop in iterations ``around`` comes behind an event, in order of the text."""
+        number = self.subject.kernel.sites[entry[0]].number if entry else None
+        inside = self.subject.inside.get(number, ()) if number is not None else ()
+        outside = self.subject.inside[loop]
+        if number is None or len(inside) != len(entry) - 1 or len(outside) != len(around):
+            return True
+        for other, mine, iteration, now in zip(outside, inside, around, entry[1:], strict=False):
+            if other != mine:
+                break
+            if iteration != now:
+                return iteration > now
+        return number <= loop
 
     def _locals(self, into: Snapshot) -> None:
         """Add the named values that were read from registers which decide, and those of control.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,16 @@ from ..reading.deciding import Deciding
 from ..reading.entering import ThreadMask
 from ..reading.loops import Family
 from .slicing import sliced
+
+
+class Reading(Enum):
+    """How the text of a kernel is read that may have been made for one trip count."""
+
+    AS_WRITTEN = 0
+    BY_ENDS = 1
+    """Constants near the ends of loops are so far from these."""
+    BY_COUNTS = 2
+    """Also, the trip count of a loop is what is skipped at once."""
 
 
 @dataclass
@@ -39,10 +50,15 @@ class Launched:
     unbounded: Why = ""  # why it can not stand for other values of what is left open
     repeats: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # after, every, of these
     parameters: tuple[Any, ...] = ()  # variables of these
-    any_end: bool = False  # whether constants near the ends of loops are so far from these
+    reading: Reading = Reading.AS_WRITTEN
     source: Any = None  # the device function
     func: Any = None  # and as it is run, with trip counts asked for
     given: Mapping[Any, int] = field(default_factory=dict)  # arguments, and where the first CTA is
+
+    @property
+    def is_other(self) -> bool:
+        """Whether its text is read for other trip counts than it was made for."""
+        return self.reading != Reading.AS_WRITTEN
 
     @property
     def near(self) -> tuple[Family, ...]:
@@ -69,7 +85,26 @@ class Launched:
 
         It runs less code and goes fewer ways: what is wrong with it may be of that form alone.
         """
-        return replace(self, families=families, is_short=True)
+        return replace(self.opened(families), is_short=True)
+
+    def of_kind(self, trips: Mapping[frozenset[int], tuple[int, int]]) -> Launched:
+        """Return it with the fewest and the most iterations that CTAs like the first make."""
+        families = (
+            replace(one, fewest=trips[one.numbers][0], most=trips[one.numbers][1])
+            if one.numbers in trips
+            else one
+            for one in self.families
+        )
+        return replace(self, families=tuple(families))
+
+    def opened(self, families: tuple[Family, ...]) -> Launched:
+        """Return it with some of the loops open, launched with trip counts that are like theirs."""
+        counts = {family.count: family.launched for family in families if family.count is not None}
+        args = (
+            counts.get(param, arg)
+            for param, arg in zip(self.func.params, self.launch.args, strict=True)
+        )
+        return replace(self, families=families, launch=replace(self.launch, args=tuple(args)))
 
 
 @lru_cache(maxsize=16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,15 +22,17 @@ from ...emulator.translate.compiler import compile_kernel
 from ...emulator.translate.operation import is_trip_count
 from ...errors import EmulatorError
 from ...passes.ir.nodes import collect, const_int, uses, variables
+from ..reading.counts import with_counts
 from ..reading.deciding import deciding
 from ..reading.ends import with_ends, with_trip_counts
 from ..reading.entering import entering
 from ..reading.extents import LoopExtents, arguments, is_even_in_cluster, least_count
 from ..reading.idle import idle, with_all_reads
 from ..reading.loops import Family, Loops, OpenValues, families, loops_inside
+from ..reading.naturals import naturals
 from ..reading.reaching import GRID, Reaching, tags_of
 from ..reading.scopes import uneven
-from .launched import Launched
+from .launched import Launched, Reading
 
 _REFUSED: Final = ("emulator.host_check", "tensor_map.")
 """Beginnings of the codes of what a host checks, and the driver where it makes a tensor map."""
@@ -95,20 +97,26 @@ def subject(
     first: Block = (0, 0, 0),
     least: Mapping[str, int] | None = None,
     *,
-    any_end: bool = False,
+    reading: Reading = Reading.AS_WRITTEN,
+    counted: Sequence[Family] = (),
 ) -> Launched:
     """Return one launch of a kernel as the cluster from CTA ``first`` on runs it.
 
     ``least``: parameters, by name, that may have any value from these on, beside the one that the
-    launch has. ``any_end``: constants near the ends of loops are read as so far from these.
+    launch has. ``reading``: of a text that was made for one trip count, of loops ``counted``.
     """
-    source = func
+    source, any_end = func, reading != Reading.AS_WRITTEN
     given = {var: value.value for var, value in arguments(func, launch)}
     many = {var: (least or {})[str(var.name)] for var in given if str(var.name) in (least or {})}
     if many:
         func = with_trip_counts(with_all_reads(func, deciding(func), many), many)
     if any_end:
         func = with_ends(func, deciding(func))
+    numbers: Mapping[Any, Family] = {}
+    if reading == Reading.BY_COUNTS:
+        func, numbers = with_counts(func, deciding(func), counted)
+        own = (family.extent for family in numbers.values())
+        launch = replace(launch, args=(*launch.args, *own))
     found = deciding(func)
     shape, dims = _dims(launch, "clusterCtaIdx"), _dims(launch, "threadIdx")
     places = [(x, y, z) for z in range(shape[2]) for y in range(shape[1]) for x in range(shape[0])]
@@ -116,7 +124,9 @@ def subject(
     who = entering(func, launch, extents)
     known = {var: value for var, value in given.items() if var not in many} if many else {}
     nothing = idle(func, found) if many else frozenset()
-    loops = families(func, found, extents, who, OpenValues(many, known, nothing))
+    anything = many | dict.fromkeys(numbers, 0)
+    positive = naturals(func, found, anything)
+    loops = families(func, found, extents, who, OpenValues(anything, known, nothing, positive))
     unbounded: Why = ""
     if loops.unbounded:
         unbounded = Reason("proof.of_extents", names=tuple(least or ()), decides=loops.unbounded)
@@ -129,13 +139,19 @@ def subject(
         is_even = is_even_in_cluster(func, launch, family.whole, any_values=family.grows)
         if is_even and (fewest >= 0 or not family.more):
             left = _remainder(family, loops, launch, given)
+            count = next((n for n, one in numbers.items() if one.numbers == family.numbers), None)
+            modulus = loops.every.get(count, 1)
+            is_asked = count is not None or bool(asked & family.numbers)
             open_loops.append(
                 replace(
                     family,
                     fewest=max(0, fewest),
                     remainder=left,
-                    by_end=any_end and family.extent is not None and bool(asked & family.numbers),
-                    every=math.lcm(family.every, left[0]),
+                    by_end=any_end and family.extent is not None and is_asked,
+                    every=math.lcm(family.every, left[0], modulus),
+                    count=count,
+                    since=loops.after.get(count, 0),
+                    modulus=modulus,
                 )
             )
         elif family.grows:
@@ -160,7 +176,7 @@ def subject(
         },
         parameters=tuple(many),
         given=given | _place(func, first),
-        any_end=any_end,
+        reading=reading,
         source=source,
         func=func,
     )

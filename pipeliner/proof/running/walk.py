@@ -25,7 +25,7 @@ State = bytes
 END: Final = b""
 """The end of the kernel."""
 
-_COPIES: Final = 12
+_COPIES: Final = 32
 """Copies of the process, each of the one before, at most."""
 
 
