@@ -54,9 +54,11 @@ def claims(whole: Launched) -> Iterator[Counts]:
 
 def _claims(whole: Launched) -> Iterator[Counts]:
     families = list(whole.families)
-    yield from _of_all(families)
     loops = [family for family in families if family.extent != 1]
-    if loops and len(loops) < len(families):
+    has_single = bool(loops) and len(loops) < len(families)
+    if not (has_single and whole.is_other):  # which is tried where that failed
+        yield from _of_all(families)
+    if has_single:
         yield from _of_all(loops)
     own = [counts(family, family.text) for family in families]
     yield Counts(tuple(own), ((),))
