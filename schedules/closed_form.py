@@ -101,7 +101,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.persistent or tiles)
     steps = reduction_tiles(what, tile.k)
-    mean = _mean_steps(what, steps)
+    mean, longest = _mean_and_most_steps(what, steps)
     copied = (a,) if tile.stationary else (a, *others)
     streamed = [() if tile.stationary else (b,) for b in others]
     matmuls = tuple(
@@ -132,6 +132,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         trip=steps if mean is None else None,
         trip_text=str(steps),
         mean_trip=mean,
+        most_trip=longest,
         ops=(a, *(op for b, matmul in zip(streamed, matmuls) for op in (*b, matmul))),
         rings=tuple(
             (copy.dst, "shared", copy.elements * element_bytes(copy.dtype)) for copy in copied
@@ -186,10 +187,10 @@ def _k_last(what: Contraction, which: int, tile: GemmTile, steps: int) -> int:
     return min(tile.k, last - (steps - 1) * tile.k)
 
 
-def _mean_steps(what: Contraction, steps: int) -> float | None:
-    """The mean over the CTAs of the steps that a tile takes; None: all take as many."""
+def _mean_and_most_steps(what: Contraction, steps: int) -> tuple[float | None, int | None]:
+    """The mean over the CTAs of a tile's steps, and the most; None: all take as many."""
     if what.length is None:
-        return None
+        return None, None
     analyzer = Analyzer()
     names, extents = zip(*what.batch_axes)
     taken: list[int] = []
@@ -197,7 +198,8 @@ def _mean_steps(what: Contraction, steps: int) -> float | None:
         length = what.length({name: i32(value) for name, value in zip(names, values)})
         taken.append(int(analyzer.simplify(length)))
     every = math.prod(extent or 1 for _, extent in what.reduction_axes)
-    return steps // every * sum(taken) / len(taken)
+    each = steps // every
+    return each * sum(taken) / len(taken), each * max(taken)
 
 
 def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:

@@ -46,7 +46,7 @@ from .candidates import Context, why_not
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
 from .k_tail import k_in_last
 from .normalise import distribute_condition, inline_bindings
-from .trips import mean_trip
+from .trips import mean_and_most
 
 DEPTH: Final = "pipeliner.depth"
 """For annotation of a loop with the depth asked for."""
@@ -274,6 +274,8 @@ class LoopFinder:
         for around in context.loops:
             extent = self._most(around.extent)
             outer = None if outer is None or extent is None else outer * extent
+        fixed = trip is not None
+        mean, longest = (None, None) if fixed else mean_and_most(loop.extent, self.ranges)
         return LoopInfo(
             name=self._unique(_name(loop)),
             trip=trip,
@@ -283,7 +285,8 @@ class LoopFinder:
             depth=None if depth is None else int(depth),
             annotated=_is_annotated(loop),
             outer=outer,
-            mean_trip=None if trip is not None else mean_trip(loop.extent, self.ranges),
+            mean_trip=mean,
+            most_trip=longest,
         )
 
 

@@ -2,9 +2,10 @@
 
 ``passes/map/elementwise.py`` maps them.
 
-    us = launch_us + (2 * global_latency + bytes / bandwidth) / clock
+    us = launch_us + (2 * global_latency + max(bytes / bandwidth, waves * CTA's bytes / L2)) / clock
 
-A load and a store stand behind one another; all bytes move at the rate of memory.
+A load and a store stand behind one another; all bytes move at the rate of memory, those of an SM no
+faster than L2 gives them to one: few CTAs that add many partial sums wait for that.
 """
 
 from __future__ import annotations
@@ -56,5 +57,7 @@ def elementwise_us(info: ElementwiseInfo, machine: Machine) -> float:
     """Microseconds from the end of the kernel before to its own; one CTA where that is symbolic."""
     moved = (info.ctas or 1) * info.global_bytes
     passing = moved / machine.sms / machine.dram_bytes_per_cycle
-    cycles = 2 * machine.global_latency + passing
+    waves = math.ceil((info.ctas or 1) / machine.sms)
+    of_an_sm = waves * info.global_bytes / machine.l2_bytes_per_cycle
+    cycles = 2 * machine.global_latency + max(passing, of_an_sm)
     return machine.launch_us + machine.cycles_to_us(cycles)

@@ -186,6 +186,18 @@ def _chain_cycles(work: Work) -> float:
     return float(sum(cycles**CHAIN_NORM for cycles in pipes) ** (1 / CHAIN_NORM) + beside)
 
 
+def alone_chain(work: Work) -> float:
+    """Cycles of a step of a chain that nothing runs beside; 0 where matmuls do not wait so.
+
+    ``tensor + sfu + fma + issue + CHAIN_CYCLES``: the first matmul of a CTA has no arithmetic
+    beside it, and its last arithmetic no matmul.
+    """
+    usage = work.usage
+    if not work.wgmma.chained:
+        return 0.0
+    return usage.tensor + usage.sfu + usage.fma + usage.issue + CHAIN_CYCLES
+
+
 def hidden_bubble(work: Work, busy: float, bubble: float) -> float:
     """Cycles of ``bubble`` that pass while a wgmma of the step before is still in flight.
 

@@ -26,6 +26,8 @@ class Grid:
     trip: float | None
     """Iterations of one CTA, those of all its tiles, as a mean over all CTAs where they differ;
     None: known at run time only."""
+    most: float | None = None
+    """Iterations of the tile that has most; None: all have as many."""
     tiles: int = 1
     """Output tiles that one CTA computes one after the other (persistent kernel: more than one)."""
     cluster: int = 1

@@ -164,6 +164,8 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     rounds = fit.ctas if ctas is None else math.ceil(ctas / sms)
     resident = min(fit.ctas, rounds)
     trip = ASSUMED_TRIP if work.grid.trip is None else work.grid.trip
+    if work.grid.most:  # no SM is done before the CTA that has most
+        trip = max(trip, work.grid.most / rounds)
 
     busy, bubble = busy_and_bubble(work, machine, resident)
     latency: float = machine.global_latency + work.loads.handshake

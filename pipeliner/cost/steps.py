@@ -20,7 +20,13 @@ allow.
            + (1 + (waves - 1) / CTAs) * once
 
 ``last`` is a step that waits for no load, ``step'`` one with ``rest`` CTAs; ``rounds`` CTAs of an
-SM in all are ``waves`` of ``CTAs`` at once. ``once`` is what a CTA takes beside its steps:
+SM in all are ``waves`` of ``CTAs`` at once. Of a chain of matmuls, each of which waits for what is
+computed of the one before, the last step has no other to run beside:
+
+    last  = max(busy, tensor + sfu + fma + issue + CHAIN_CYCLES) + bubble + first
+
+``trip`` is the mean over the CTAs, and at least ``most / rounds``: no SM is done before the CTA
+that has most. ``once`` is what a CTA takes beside its steps:
 
     once = fills * (latency + CTAs * l2 + drain) + CTAs * stationary_bytes / rate
          + (tiles - fills) * between
@@ -41,7 +47,7 @@ from typing import Final, NamedTuple
 
 from ..machine import Machine
 from ..machine.constant import constant, derived, measured
-from .busy import OVERLAP_NORM
+from .busy import OVERLAP_NORM, alone_chain
 from .descriptor import Depth, Work, least
 
 STAGED_STORE_PASSES: Final = constant(
@@ -145,7 +151,7 @@ def on_sms(
     resident, rounds, trip, busy, bubble, *_ = shares
     fills, waves = work.grid.fills, math.ceil(rounds / resident)
     alone = _alone(work, machine, depth, shares, latency)
-    last = busy + bubble + work.fragments.first
+    last = max(busy, alone_chain(work)) + bubble + work.fragments.first
     step = _interleaved(busy, alone, resident)
     full, rest = divmod(rounds, resident)
     steps = trip - fills

@@ -102,6 +102,7 @@ def work_of(
         grid=Grid(
             ctas=ctas,
             trip=None if trip is None else trip * outer,
+            most=loop.most_trip,
             tiles=outer,
             cluster=max((1, *map(_cluster, copies))),
             fills=1 if by_producer else outer,

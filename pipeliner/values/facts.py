@@ -193,8 +193,9 @@ class LoopInfo:
     """A candidate loop: its ops in program order.
 
     ``trip``: iterations when constant, ``mean_trip``: as a mean over the CTAs, where another
-    number follows from the index of each. ``rings``: buffers of the body that may be versioned,
-    with scope and bytes of one version. ``depth``: what the schedule's annotation asks for.
+    number follows from the index of each, ``most_trip``: of the one that has most. ``rings``:
+    buffers of the body that may be versioned, with scope and bytes of one version. ``depth``: what
+    the schedule's annotation asks for.
     ``outer``: how often the loop is entered per CTA at most (persistent tiles), when known.
     ``by_tile``: all that a CTA does is one loop over tiles, each of which runs this loop once.
     ``overwritten``: why its copies may not read the last tile once more, empty where they may.
@@ -211,6 +212,7 @@ class LoopInfo:
     by_tile: bool = False
     overwritten: Why = ""
     mean_trip: float | None = None
+    most_trip: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

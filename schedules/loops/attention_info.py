@@ -94,6 +94,7 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
         trip=every[0] if same else None,
         trip_text=str(every[0]) if same else "min",
         mean_trip=None if same else sum(every) / len(every),
+        most_trip=None if same else max(every),
         ops=(
             k,
             v,

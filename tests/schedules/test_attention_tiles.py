@@ -109,6 +109,18 @@ def test_steps_of_a_causal_tile_are_those_of_the_average() -> None:
     assert mean == (1 + 2 * (tiles - 1)) / tiles
 
 
+@pytest.mark.parametrize("keys", [200, 4096, 16384])
+def test_the_longest_tile_is_found(keys: int) -> None:
+    """Also of 128 tiles, of which recognition samples 64."""
+    causal = Attention(1, 2, keys, keys, 128, causal=True)
+    tile = AttentionTile(128, 128)
+    _, facts = recognise(prefix(schedule_attention(causal, tile).mod))
+    (found,), (closed,) = facts.info.loops, kernel_info(causal, tile).loops
+    assert found.most_trip == closed.most_trip == -(-keys // 128)
+    whole = kernel_info(replace(causal, causal=False), tile).loops[0]
+    assert whole.most_trip is None
+
+
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_the_tile_of_the_least_predicted_time_is_taken(machine: object, dim: int) -> None:
