@@ -1,8 +1,10 @@
 """The model judged by workloads that a seed draws anew, so that nothing can be fitted to them.
 
-Of each workload the best predicted points of the tuner's space are measured, and others drawn at
-random from all of it; where it is asked for, what NVIDIA's heuristics choose, too. A seed names a
-list: the same one goes on where it stopped.
+Of each workload the best predicted points of the tuner's space are measured, those that ``tune``
+would try first, and others drawn at random from all of it; where it is asked for, what NVIDIA's
+heuristics choose, too. The best predicted are mostly one kernel in variants, which are mispredicted
+alike, so that ``tune`` tries others between. A seed names a list: the same one goes on where it
+stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from ..machine import Machine
 from ..records import Record
 from ..records.candidate import Candidate, workload_key
 from ..schedules.workloads import Spec
-from ..tuning.space import point_of, space
+from ..tuning.search import Search
+from ..tuning.space import Point, point_of, space
 from .cases import by_workload
 from .drawn import SHAPES, fresh_specs
 from .recorder import Job
@@ -36,15 +39,19 @@ Theirs: TypeAlias = Callable[[Spec], Sequence[Candidate]]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A candidate that was measured: in the rounds of all, in those of the fastest, 0: in none.
+    """A point that was measured: in the rounds of all, in those of the fastest, 0: in none.
 
-    ``predicted_us``: by the model as it is today.
+    ``point``: as it is to the model of today.
     """
 
-    candidate: Candidate
+    point: Point
     us: float
     again: float
-    predicted_us: float
+
+    @property
+    def predicted_us(self) -> float:
+        """By the model as it is today."""
+        return self.point.predicted_us
 
     @property
     def best_us(self) -> float:
@@ -56,9 +63,10 @@ class Timed:
 class FreshScores:
     """The model on one workload: ratios to the best measured, and how far its times are off.
 
-    ``first``: of the best predicted; ``top``: of the best of the first ``TOP``. ``error``: the mean
-    of |predicted / measured - 1|. ``bias``: the mean of predicted / measured - 1. ``their_first``,
-    ``their_top``: of another's choices; None where it has none.
+    ``first``: of the best predicted; ``top``: of the best of the first ``TOP`` that ``tune`` would
+    try of those measured, nothing being known. ``error``: the mean of |predicted / measured - 1|.
+    ``bias``: the mean of predicted / measured - 1. ``their_first``, ``their_top``: of another's
+    choices, in its order; None where it has none.
     """
 
     workload: str
@@ -101,13 +109,23 @@ def fresh_jobs(
 
 
 def _drawn(name: str, spec: Spec, machine: Machine) -> list[Candidate]:
-    """The best predicted points of ``spec``, and some that ``name`` draws; or none at all."""
+    """The best predicted points of ``spec``, some that ``name`` draws, and what is tried first.
+
+    Or none at all. What is drawn does not depend on what is tried first.
+    """
     try:
-        points = [point.candidate for point in space(spec, machine)]
+        points = space(spec, machine)
     except PipelinerError:
         return []
     rest = points[PREDICTED:]
-    return points[:PREDICTED] + random.Random(name).sample(rest, min(DRAWN, len(rest)))
+    drawn = random.Random(name).sample(rest, min(DRAWN, len(rest)))
+    asked = (*points[:PREDICTED], *drawn, *_tried_first(points))
+    return list(dict.fromkeys(point.candidate for point in asked))
+
+
+def _tried_first(points: Sequence[Point]) -> list[Point]:
+    """The first ``TOP`` of ``points`` that ``tune`` would try, no time being known."""
+    return Search(points).next(TOP)
 
 
 def judge(
@@ -125,10 +143,9 @@ def judge(
     found = []
     for spec in fresh_specs(seed, count):
         timed = [
-            Timed(one, record.us, again, us)
+            Timed(point, record.us, again)
             for record, again in measured.get(workload_key(spec), [])
-            for one in [Candidate.from_json(record.candidate)]
-            if (us := _predicted(one, spec, machine))
+            if (point := _point(Candidate.from_json(record.candidate), spec, machine))
         ]
         if timed:
             chosen = theirs(spec)[:TOP] if theirs else ()
@@ -138,12 +155,13 @@ def judge(
     return found
 
 
-def _predicted(one: Candidate, spec: Spec, machine: Machine) -> float:
-    """By the model as it is; 0: it plans no such kernel any more."""
+def _point(one: Candidate, spec: Spec, machine: Machine) -> Point | None:
+    """By the model as it is; None: it plans no such kernel any more, or predicts nothing of it."""
     try:
-        return point_of(spec, machine, one).predicted_us
+        point = point_of(spec, machine, one)
     except PipelinerError:
-        return 0.0
+        return None
+    return point if point.predicted_us else None
 
 
 def fresh_scores(
@@ -153,26 +171,24 @@ def fresh_scores(
     ranked = sorted(found, key=lambda one: one.predicted_us)
     predicted, us = [one.predicted_us for one in found], [one.us for one in found]
     off = [one / two - 1 for one, two in zip(predicted, us, strict=True)]
-    first, top = _regrets(ranked, found)
-    by_candidate: Mapping[Candidate, Timed] = {one.candidate: one for one in found}
+    by_candidate: Mapping[Candidate, Timed] = {one.point.candidate: one for one in found}
+    tried = [by_candidate[point.candidate] for point in _tried_first([one.point for one in found])]
     other = [by_candidate[one] for one in theirs if one in by_candidate]
-    their_first, their_top = _regrets(other, found) if other else (None, None)
     return FreshScores(
         workload,
         dtype,
         len(found),
         min(one.best_us for one in found),
-        first,
-        top,
+        regret(ranked[0], found),
+        _best_of(tried, found),
         spearman(predicted, us),
         sum(map(abs, off)) / len(off),
         sum(off) / len(off),
-        their_first,
-        their_top,
+        regret(other[0], found) if other else None,
+        _best_of(other[:TOP], found) if other else None,
     )
 
 
-def _regrets(ranked: Sequence[Timed], found: Sequence[Timed]) -> tuple[float, float]:
-    """Of the first of ``ranked``, and of the best of its first ``TOP``."""
-    best = min(ranked[:TOP], key=lambda one: one.best_us)
-    return regret(ranked[0], found), regret(best, found)
+def _best_of(chosen: Sequence[Timed], found: Sequence[Timed]) -> float:
+    """The regret of the best of ``chosen``."""
+    return regret(min(chosen, key=lambda one: one.best_us), found)

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import pickle
-import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -25,6 +24,8 @@ from pipeliner.records.candidate import Candidate, workload_key
 from pipeliner.records.log import read_any
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.targets import cuda_target
+from pipeliner.tuning.search import Search
+from pipeliner.tuning.space import Point, point_of
 from tests.logs.made import candidate
 from tests.logs.test_recorder import Bench, Compiler
 
@@ -33,10 +34,14 @@ SEED = 5
 
 @pytest.fixture
 def few(monkeypatch):
-    """Small products of a space of eight points, of which three and two drawn ones are measured."""
+    """Small products of a space of eight points, of which three and two drawn ones are measured.
+
+    And the one that would be tried first, which is the best predicted.
+    """
 
     def space(spec, machine):
-        return [types.SimpleNamespace(candidate=one) for one in grid(spec, machine, 8)]
+        found = [point_of(spec, machine, one) for one in grid(spec, machine, 8)]
+        return sorted(found, key=lambda point: point.predicted_us)
 
     def product(draw):
         return Gemm(64, 64, 64 * draw.randint(1, 9))
@@ -45,6 +50,7 @@ def few(monkeypatch):
     monkeypatch.setattr(fresh, "space", space)
     monkeypatch.setattr(fresh, "PREDICTED", 3)
     monkeypatch.setattr(fresh, "DRAWN", 2)
+    monkeypatch.setattr(fresh, "TOP", 1)
 
 
 def measured(log, seconds=1000.0, count=2):
@@ -109,8 +115,9 @@ def test_where_time_runs_out_not_all_is_done(few, tmp_path):
     assert not done
 
 
-def timed(predicted, us, again=0.0, splits=1):
-    return Timed(Candidate(GemmTile(64, 64, 64, splits=splits)), us, again, predicted)
+def timed(predicted, us, again=0.0, splits=1, features=(0.0,)):
+    tile = GemmTile(64, 64, 64, splits=splits)
+    return Timed(Point(Candidate(tile), predicted, features), us, again)
 
 
 def test_scores_are_ratios_to_the_best_measured():
@@ -126,10 +133,35 @@ def test_scores_are_ratios_to_the_best_measured():
     assert fresh_scores("w", "float16", found).top == 1.0
 
 
+def test_the_best_of_what_tune_would_try_first_counts():
+    """Of ten variants of one kernel, mispredicted alike, it does not try eight before another."""
+    alike = [timed(10.0 + at / 100, 12.0, splits=1 + at) for at in range(10)]
+    other = timed(10.5, 6.0, splits=11, features=(20.0,))
+    scored = fresh_scores("w", "float16", [*alike, other])
+    assert (scored.first, scored.top) == (2.0, 1.0)
+    hopeless = timed(40.0, 6.0, splits=11, features=(20.0,))
+    assert fresh_scores("w", "float16", [*alike, hopeless]).top == 2.0
+
+
+def test_what_tune_would_try_first_is_measured_too(few, monkeypatch):
+    """Whatever is drawn beside it."""
+    drawn = next(fresh_jobs(SEED, H100, 1)).candidates
+    points = fresh.space(next(iter(fresh_specs(SEED, 1))), H100)
+    for top in (0, 4):
+        monkeypatch.setattr(fresh, "TOP", top)
+        monkeypatch.setattr(fresh, "PREDICTED", 1)
+        (job,) = fresh_jobs(SEED, H100, 1)
+        tried = {point.candidate for point in Search(points).next(top)}
+        assert tried <= set(job.candidates)
+        assert job.candidates[0] == drawn[0]
+        assert len(job.candidates) <= 3 + top
+    assert len(job.candidates) > 3
+
+
 def test_others_choices_are_judged_by_the_same_times():
     """Of what they choose, what was measured counts, in their order."""
     found = [timed(10.0 + at, 12.0 - at, splits=1 + at) for at in range(4)]
-    theirs = [timed(0.0, 1.0, splits=7).candidate, found[1].candidate, found[2].candidate]
+    theirs = [one.point.candidate for one in (timed(0.0, 1.0, splits=7), found[1], found[2])]
     scored = fresh_scores("w", "float16", found, theirs)
     assert scored.their_first == pytest.approx(11 / 9)
     assert scored.their_top == pytest.approx(10 / 9)
