@@ -36,6 +36,7 @@ from .tiles import (
     GemmTile,
     LoopTile,
     divisor,
+    grid_of,
     is_ragged,
     power_of_two,
     row_major,
@@ -98,7 +99,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     sums = [
         cached(padded(name) if ragged_m or ragged_n else name, "local") for _, name in what.matmuls
     ]
-    tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
+    tiles = math.prod(grid_of(m, n, tile))
     ctas = min(tiles, tile.persistent or tiles)
     steps = reduction_tiles(what, tile.k)
     mean, longest = _mean_and_most_steps(what, steps)
@@ -357,7 +358,7 @@ def _shared(
     m, n = what.m[1], what.n[1]
     if m is None or n is None:
         return ()
-    down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
+    down, across = grid_of(m, n, tile)
     ctas = min(down * across, tile.persistent or down * across)
     group = divisor(down, tile.raster_group)
     found = []

@@ -178,7 +178,9 @@ def _padded(sch: Any, what: Contraction, tile: GemmTile) -> Any:
     ones = [1] * len(what.batch_axes), [1] * len(what.reduction_axes)
     for name, _ in what.matmuls:
         matmul = sch.get_sblock(name)
-        sch.pad_einsum(matmul, [*ones[0], tile.m, tile.n, *ones[1], tile.k])
+        rows, columns = tile.grid_multiple
+        whole = [tile.m * rows, tile.n * columns]
+        sch.pad_einsum(matmul, [*ones[0], *whole, *ones[1], tile.k])
     first, *others = (sch.get(sch.get_sblock(name)).reads[0].source for name, _ in what.matmuls)
     return s_tir.Schedule(_padded_once(sch.mod["main"], first, others)) if others else sch
 

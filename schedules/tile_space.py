@@ -14,19 +14,19 @@ from typing import Final, TypeVar
 
 from ..errors import WorkloadError
 from ..instructions import warpgroup_tiles
-from ..instructions.dtypes import element_bytes
+from ..instructions.dtypes import SECTOR_BYTES, element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
 from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.neighbours import AxisValues
-from .closed_form import storage_bytes, typical
+from .closed_form import SWIZZLE_ROWS, storage_bytes, typical
 from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
 from .loops.back_to_back import back_to_back_tiles
 from .loops.packed import packed_tiles
 from .loops.rows import row_tiles
-from .tiles import AttentionTile, ConvTile, GemmTile, LoopTile, RowTile, divisor
+from .tiles import AttentionTile, ConvTile, GemmTile, LoopTile, RowTile, divisor, grid_of
 from .tiles.raster import raster_group, square_group
 from .workloads import (
     LOOPS,
@@ -102,7 +102,13 @@ SCALED_ROWS: Final = (64, 128, 192)
 SCALED_COLUMNS: Final = (32, 64, SCALE_BLOCK, 2 * SCALE_BLOCK)
 """Columns of one to compare: 128 are 64 registers a thread of sums and 64 of those of a product."""
 
-GROUPS: Final = (1, 4, 8, 16, 32)
+SHARED_BY: Final = (8, 4)
+"""CTAs of clusters to compare where rows begin inside sectors, beside pairs."""
+
+MOST_WAVES: Final = 2
+"""Waves of CTAs up to which such clusters are compared."""
+
+GROUPS: Final = (1, 2, 4, 8, 16, 32)
 SPLITS: Final = (1, 2, 3, 4, 6, 8)
 
 
@@ -205,6 +211,8 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
             for ctas in warpgroup_tiles.grids(tiles, machine):
                 tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas, reordered=reordered)
                 yield what, in_raster_groups(what, tile, machine)
+                if ctas is None and begins_inside_sectors(what):
+                    yield from ((what, one) for one in in_clusters(what, tile, machine))
 
 
 def _forms(workload: Gemm) -> tuple[bool, ...]:
@@ -314,8 +322,63 @@ def in_raster_groups(what: Contraction, tile: _Tile, machine: Machine) -> _Tile:
     if what.m[1] is None or what.n[1] is None:
         return replace(tile, raster_group=square_group(tile.m, tile.n, machine))
     m, n, k = typical(what)
-    grid, read = (math.ceil(m / tile.m), math.ceil(n / tile.n)), (m + n) * k * storage_bytes(what)
-    return replace(tile, raster_group=raster_group(tile, machine, grid, read))
+    read = (m + n) * k * storage_bytes(what)
+    group = raster_group(tile, machine, grid_of(m, n, tile), read)
+    return replace(tile, raster_group=group)
+
+
+def in_clusters(what: Contraction, tile: _Tile, machine: Machine) -> Iterator[_Tile]:
+    """``tile`` in a grid of whole clusters of eight CTAs, or four, that read the least together.
+
+    They are rows by columns of tiles: CTAs of a row share tiles of A, those of a column tiles of B.
+    Nothing where such a grid takes another wave, or more than a few: then other orders of tiles
+    read less of L2.
+    """
+    m, n, _ = typical(what)
+    down, across = grid_of(m, n, tile)
+    waves = math.ceil(down * across / machine.sms)
+    if waves > MOST_WAVES:
+        return
+    for size in SHARED_BY:
+        made = [
+            replace(tile, raster_group=rows, grid_multiple=(rows, size // rows))
+            for rows in (1, 2, 4, 8)
+            if size % rows == 0 and rows < 2 * down and size // rows < 2 * across
+        ]
+        fit = [
+            one
+            for one in made
+            if _cuts_boxes(what, one)
+            and math.ceil(math.prod(grid_of(m, n, one)) / machine.sms_of(size)) <= waves
+        ]
+        if fit:
+            yield min(fit, key=_read)
+            return
+
+
+def _read(tile: GemmTile) -> float:
+    """Rows of A and columns of B that a CTA copies, of those that its cluster has."""
+    rows, columns = tile.grid_multiple
+    return tile.m / columns + tile.n / rows
+
+
+def _cuts_boxes(what: Contraction, tile: GemmTile) -> bool:
+    """Whether boxes are cut into whole swizzles for a cluster, whose CTAs copy them for each other.
+
+    Those of A into as many as it has columns, of B into as many as rows.
+    """
+    rows, columns = tile.grid_multiple
+    of_a = tile.m if what.a.k_major else tile.k
+    of_b = tile.n if what.b.k_major else tile.k
+    return of_a % (SWIZZLE_ROWS * columns) == 0 and of_b % (SWIZZLE_ROWS * rows) == 0
+
+
+def begins_inside_sectors(what: Contraction) -> bool:
+    """Whether rows of an operand begin inside sectors of L2, so that TMA asks twice for each."""
+    return any(
+        (side.shape[-1] or 0) * element_bytes(what.storage(which)) % SECTOR_BYTES
+        for which, side in enumerate(what.operands)
+    )
 
 
 def contraction_of(spec: Spec, tile: GemmTile) -> Contraction:
@@ -332,7 +395,7 @@ def tiles_of(what: Contraction, tile: GemmTile) -> int:
     """Tiles of all outputs."""
     m, n, _ = typical(what)
     batch = math.prod(extent or 1 for _, extent in what.batch_axes)
-    return batch * math.ceil(m / tile.m) * math.ceil(n / tile.n)
+    return batch * math.prod(grid_of(m, n, tile))
 
 
 def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
@@ -353,7 +416,7 @@ def rasterised(spec: Spec, tile: GemmTile) -> GemmTile:
     """
     what = contraction_of(spec, tile)
     m, n, _ = typical(what)
-    down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
+    down, across = grid_of(m, n, tile)
     group = divisor(down, tile.raster_group) if across > 1 else 1
     ctas = (
         tile.persistent

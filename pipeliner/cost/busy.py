@@ -23,19 +23,7 @@ from ..instructions.warps import PARTITIONS
 from ..machine import WARP, Machine
 from ..machine.constant import constant, documented, fitted, measured
 from .descriptor import Work
-
-PIPE_NORM: Final = constant(
-    "PIPE_NORM",
-    8.0,
-    "1",
-    "exponent of the norm that combines the pipes of an SM",
-    formula="norm = (sum of pipe ^ PIPE_NORM) ^ (1 / PIPE_NORM)",
-    source=fitted(
-        "H100, 4096x4096x4096 fp16 by mma.sync",
-        "474 and 495 thousand cycles with 128x256x64 and 128x128x64 are met",
-    ),
-    date="2026-11-22",
-)
+from .usage import PIPE_NORM
 
 OVERLAP_NORM: Final = constant(
     "OVERLAP_NORM",

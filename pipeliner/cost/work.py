@@ -123,7 +123,7 @@ def work_of(
 
 def _cluster(plan: CopyPlan) -> int:
     """CTAs of the cluster in which a copy is shared: more than share it, where it has ``ranks``."""
-    return plan.multicast * 2 if plan.ranks else plan.multicast
+    return 1 << plan.ranks.bit_length() if plan.ranks else plan.multicast
 
 
 def _threads(
@@ -258,7 +258,8 @@ def _usages(
     """What each statement asks of the pipes in one iteration."""
     for copy, plan in copies_of(loop, copies):
         sharing = min(_sharing(info, loop, copy), machine.sms)
-        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), sharing)
+        running = min(1.0, (cta_count(info) or machine.sms) / machine.sms)
+        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), sharing, running)
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)

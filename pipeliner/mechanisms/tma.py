@@ -234,6 +234,12 @@ def requests_of_row(copy: CopyInfo) -> float:
     return lines_of_row(copy) if is_off_sectors(copy) else 1.0
 
 
+def sectors_of_row(copy: CopyInfo) -> float:
+    """Sectors in which a row of a TMA box lies, over those that it fills."""
+    sectors = min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype)) // SECTOR_BYTES
+    return 1 + 1 / max(1, sectors) if is_off_sectors(copy) else 1.0
+
+
 def lines_of_row(copy: CopyInfo) -> float:
     """Lines of L2 in which a row of the boxes lies, at most a line long, as a mean over all rows.
 

@@ -19,13 +19,12 @@ from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
 
 AUTOMATIC_CLUSTERS: Final = constant(
     "AUTOMATIC_CLUSTERS",
-    (2, 4),
+    (2, 4, 8),
     "CTAs",
     "sizes of clusters that are compared by default",
     formula="cluster in AUTOMATIC_CLUSTERS",
     source=chosen(
-        "pairs, and two rows by two columns of tiles; larger ones leave more SMs without a whole "
-        "cluster idle"
+        "pairs, two rows by two columns of tiles, and four by two; larger ones are not portable"
     ),
     date="2026-11-28",
 )
@@ -142,7 +141,9 @@ def may_gain_from_clusters(copies: Iterable[CopyInfo]) -> bool:
     with sectors: 503x1736x1440, of rows of 22.5 lines, takes 10.0 us without and 11.1 with clusters
     of two on an H200. Of rows that begin inside a sector each needs another request: 17 % faster at
     4000x4104x4040 on an H100, 55.3 and 45.9 us at 2048x3000x2056 on an H200; 1224x1296x1672 by
-    128x112 takes 18.9 us without, 17.6 in pairs, 15.0 in two rows by two columns.
+    128x112 takes 18.9 us without, 17.6 in pairs, 15.0 in two rows by two columns. 1280x768x1656 by
+    64x128 takes 15.5 us, 13.2, 12.4, and 12.1 in four by two; of 1664 along K, in sectors, 9.9,
+    11.9, 11.3 and 11.2.
     """
     return any(map(is_off_sectors, copies))
 

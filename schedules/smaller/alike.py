@@ -23,6 +23,7 @@ from ..tiles import (
     RowTile,
     Tile,
     divisor,
+    grid_of,
     is_ragged,
 )
 from ..total import sum_info
@@ -111,9 +112,7 @@ class _Cut:
             what = spec.contraction(tile.reordered)
         else:
             what = tile.contraction(spec) if isinstance(tile, ConvTile) else spec.contraction()
-        rows, columns = (
-            -(-(extent or 1) // size) for extent, size in ((what.m[1], tile.m), (what.n[1], tile.n))
-        )
+        rows, columns = grid_of(what.m[1] or 1, what.n[1] or 1, tile)
         return _Cut(what, tile, rows, columns, reduction_tiles(what, tile.k))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +25,9 @@ class GemmTile:
     (split-K); a second kernel adds them in a fixed order. ``stationary``: B's tiles of all steps
     are copied before the loop and stay, for all tiles of a persistent kernel. ``reordered``:
     kernels of their own first write operands so that tiles of them are boxes: of a product with
-    rows of whole lines of memory. ``why``: what the plan is to say of ``splits``.
+    rows of whole lines of memory. ``grid_multiple``: what divides the rows and the columns of the
+    grid, whose last tiles may lie beyond the end of C: whole clusters. ``why``: what the plan is to
+    say of ``splits``.
     """
 
     m: int
@@ -37,6 +40,7 @@ class GemmTile:
     splits: int = 1
     stationary: bool = False
     reordered: bool = False
+    grid_multiple: tuple[int, int] = (1, 1)
     why: Why = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -44,6 +48,7 @@ class GemmTile:
         _check_sizes(self, "m", "n", "k", "raster_group", "splits")
         if self.persistent is not None:
             _check_sizes(self, "persistent")
+        _check_multiple(self.grid_multiple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,12 @@ def _check_sizes(tile: Any, *names: str) -> None:
             raise WorkloadError("tile.least", name=name, value=value)
 
 
+def _check_multiple(multiple: tuple[int, int]) -> None:
+    for value in multiple:
+        if value < 1:
+            raise WorkloadError("tile.least", name="grid_multiple", value=value)
+
+
 def stages_transposed(what: Contraction, operand: int) -> bool:
     """Whether A (0) or a B (1, 2) lies with K outermost in shared memory although not in memory.
 
@@ -202,9 +213,18 @@ def stages_transposed(what: Contraction, operand: int) -> bool:
 def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:
     """Whether the tile leaves a tail along M (also where M is symbolic), N and K."""
     extents = (what.m[1], what.n[1], what.k[1])
-    sizes = (tile.m, tile.n, tile.k)
+    sizes = (tile.m * tile.grid_multiple[0], tile.n * tile.grid_multiple[1], tile.k)
     ragged = [extent is None or extent % size != 0 for extent, size in zip(extents, sizes)]
     return ragged[0], ragged[1], ragged[2]
+
+
+def grid_of(m: int, n: int, tile: GemmTile) -> tuple[int, int]:
+    """Rows and columns of tiles that cover ``m`` x ``n`` outputs."""
+    down, across = (
+        math.ceil(extent / (size * multiple)) * multiple
+        for extent, size, multiple in zip((m, n), (tile.m, tile.n), tile.grid_multiple)
+    )
+    return down, across
 
 
 def divisor(extent: int, at_most: int) -> int:

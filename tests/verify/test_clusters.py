@@ -94,12 +94,33 @@ def test_without_that_a_copy_lands_in_a_slot_that_is_read(monkeypatch: pytest.Mo
     assert not found.ok
 
 
+@pytest.mark.parametrize(
+    ("gemm", "shape", "shared"),
+    [
+        (Gemm(200, 160, 136), (4, 2), [(2, 4), (4, 3)]),  # the last column and half of a row beyond
+        (Gemm(104, 160, 136, layout="TT"), (2, 4), [(4, 6), (2, 1)]),
+        (Gemm(60, 400, 136), (1, 8), [(8, 0), (1, 0)]),
+        (Gemm(130, 100, 136), (2, 2), [(2, 2), (2, 1)]),
+    ],
+    ids=str,
+)
+def test_a_grid_has_whole_clusters_whose_last_tiles_are_beyond_the_end(
+    gemm: Gemm, shape: tuple[int, int], shared: list[tuple[int, int]]
+) -> None:
+    tile = GemmTile(64, 64, 64, raster_group=shape[0], grid_multiple=shape)
+    asked = {"instruction": "wgmma", "cluster": shape[0] * shape[1], "prove": False}
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), "h200", **asked)
+    assert [(copy.multicast, copy.ranks) for copy in kernel.plan.copies] == shared
+    assert verify_workload(kernel, gemm).ok
+    assert all(found.ok for found in prove(kernel.lowered).kernels)
+
+
 @settings(max_examples=6, deadline=None)
 @given(
     down=st.sampled_from([1, 2, 4, 6]),
     across=st.sampled_from([1, 2, 4]),
     group=st.sampled_from([1, 2, 4]),
-    cluster=st.sampled_from([2, 4]),
+    cluster=st.sampled_from([2, 4, 8]),
     walked=st.booleans(),
     depth=st.sampled_from([1, 2, 3, UNLIKE, {"A_shared": 3, "B_shared": 2}]),
     layout=st.sampled_from(["NT", "TT", "NN"]),
