@@ -1,4 +1,4 @@
-"""Store accumulators to global memory through shared memory, in boxes of a tensor map (TMA).
+"""Store accumulators to global memory through shared memory, in boxes (TMA) or by rows.
 
     for each box of 64 columns, the last of which may have fewer:
         leader:   wait until the box that was in this slot has been read
@@ -17,6 +17,14 @@ If A and B are swapped, the tile's rows are in the columns of the instruction. s
 them, and the 64 rows of one instruction are neighbours in a row of the box. For 4-byte elements,
 which stmatrix does not support, they are in two boxes and lanes store them themselves.
 
+Where rows of the result begin anywhere, the threads of the warpgroup write what is in the box
+instead (``coalesced``), neighbours of a row each, where it is inside the tensor:
+
+        barrier of the warpgroup           # where the slot was read before
+        stmatrix  C_staged[slot]
+        barrier of the warpgroup
+        C[row, column] = C_staged[slot]    # the i-th of 128 neighbours by thread i
+
 Sources: PTX ISA, stmatrix, cp.async.bulk.tensor, cp.reduce.async.bulk.tensor,
 cp.async.bulk.wait_group, async proxy.
 """
@@ -32,7 +40,7 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...instructions.wgmma_shapes import ROWS, WARPGROUP
-from ...mechanisms.stores import filled_together, staged_span
+from ...mechanisms.stores import filled_together, is_by_tma, staged_span
 from ...plan import CONSUMER, StorePlan
 from ...values.op import Op
 from ...values.origin import Origin, Place
@@ -43,6 +51,7 @@ from ..fragments import quads
 from ..fragments.combined import Combined
 from ..fragments.fragment import Fragment, row_of_warp
 from ..fragments.nests import fill_pair
+from ..ir.indexing import conjunction
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -100,7 +109,7 @@ class Staged:
     plan: StorePlan
     threads: Threads
     stage: Buffer
-    tensor: TensorMap
+    tensor: TensorMap | None
     last: TensorMap | None
 
     @staticmethod
@@ -114,11 +123,16 @@ class Staged:
         shape = [groups * plan.slots, rows, span // size]
         name = f"{target.name}_staged"
         stage = buffer(shape, str(target.dtype), name, "shared", ATOM_BYTES)
+        if tiles.fragment.corner is None:
+            raise LoweringError("store.tma", store=plan.op, why=Reason("store.no_holder"))
+        if not is_by_tma(plan):
+            if box.is_other(target):
+                why = Reason("store.joined", buffer=str(target.name))
+                raise LoweringError("store.coalesced", store=plan.op, why=why)
+            return Staged(tiles, box, plan, threads, stage, None, None)
         extents = [1] * len(box.view.shape)
         extents[box.down], extents[-1] = rows, columns
         tensor = tiled_map(target, box.view.shape, extents, span)
-        if tiles.fragment.corner is None:
-            raise LoweringError("store.tma", store=plan.op, why=Reason("store.no_holder"))
         made = Staged(tiles, box, plan, threads, stage, tensor, None)
         rest = made._columns % columns
         if not rest:
@@ -129,7 +143,7 @@ class Staged:
     @property
     def maps(self) -> list[TensorMap]:
         """The tensor maps of its boxes, the one of a narrower last box behind the others'."""
-        return [self.tensor] if self.last is None else [self.tensor, self.last]
+        return [one for one in (self.tensor, self.last) if one is not None]
 
     @property
     def fragment(self) -> Fragment:
@@ -171,6 +185,8 @@ class Staged:
 
     def _free(self) -> Stmt:
         """Return the wait until the warpgroup may write to the slots that were used longest ago."""
+        if self.tensor is None:
+            return self._meet()
         wait = _told(self.plan, "wait", _wait(self._rounds - 1))
         return seq(tirx.IfThenElse(_leads(self.threads.var), wait, None), self._meet())
 
@@ -183,6 +199,12 @@ class Staged:
         thread, plan, together = self.threads.var, self.plan, self._together
         slot = tirx.floordiv(thread, WARPGROUP) * plan.slots
         slot = slot + tirx.floormod(b, self._rounds) * together
+        if self.tensor is None:
+            return seq(
+                self._fill(b, slot, columns or plan.box[1]),
+                self._meet(),
+                _told(plan, "store", self._copied(b, slot, columns or plan.box[1])),
+            )
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
         written = _told(plan, "store", self._write(b, slot, self.last if columns else None))
         return seq(
@@ -204,6 +226,11 @@ class Staged:
             lambda r: unrolled("c", columns // _SQUARE, lambda c: self._square(slot, r, first, c)),
         )
 
+    @property
+    def _is_each(self) -> bool:
+        """Whether one element of a pair may be outside the tensor: of two rows, or of an odd one."""
+        return self.fragment.swap_ab or self.tensor is None
+
     def _square(self, slot: Expr, r: Expr, first: Expr, c: Expr) -> Stmt:
         """Return the store of square ``first + c`` of the warp's 16 rows of block ``r``.
 
@@ -215,9 +242,7 @@ class Staged:
         for t in range(quads.LANES):  # two halves of 8 rows, two tiles of 8 columns
             position = [r, i32(t % 2), (first + c) * 2 + t // 2]
             steps.append(
-                fill_pair(
-                    self.tiles, position, pairs, t, analyzer, guard_each=self.fragment.swap_ab
-                )
+                fill_pair(self.tiles, position, pairs, t, analyzer, guard_each=self._is_each)
             )
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4) * _SQUARE
         if self.fragment.swap_ab:
@@ -288,29 +313,50 @@ class Staged:
         place = by_row(columns * size).column(row, column, CHUNK_BYTES // size, analyzer)
         return [slot, row, place]
 
+    def _copied(self, b: Expr, slot: Expr, columns: int) -> Stmt:
+        """Return the stores of a round's box to global memory, neighbours by neighbours."""
+        target, rows = self.tiles.nest.store.buffer, self.plan.box[0]
+        analyzer = self.threads.analyzer
+        lane = tirx.floormod(self.threads.var, WARPGROUP)
+
+        def store(i: Expr) -> Stmt:
+            at = i * WARPGROUP + lane
+            row, column = tirx.floordiv(at, i32(columns)), tirx.floormod(at, i32(columns))
+            indices = self._indices(row, b * self.plan.box[1] + column)
+            value = tirx.BufferLoad(self.stage, self._place(slot, row, column))
+            inside = [
+                index < extent
+                for index, extent in zip(indices, target.shape, strict=True)
+                if not analyzer.can_prove(index < extent)
+            ]
+            write = tirx.BufferStore(target, value, indices)
+            return tirx.IfThenElse(conjunction(inside), write, None) if inside else write
+
+        return unrolled("i", rows * columns // WARPGROUP, store)
+
+    def _indices(self, row: Expr, column: Expr) -> list[Expr]:
+        """Return where ``column`` of ``row`` of a warpgroup's part of the tile is stored."""
+        assert self.fragment.corner is not None
+        first = self.fragment.corner[:: -1 if self.fragment.swap_ab else 1]
+        values: dict[Any, Expr] = {var: i32(0) for var in self.tiles.nest.vars}
+        values[self.box.row], values[self.box.column] = first[0] + row, first[1] + column
+        simplified = self.threads.analyzer.simplify
+        return [simplified(substitute(index, values)) for index in self.box.view.indices]
+
     def _write(self, b: Expr, slot: Expr, tensor: TensorMap | None) -> Stmt:
         """Return the copy of a round's boxes to global memory, which one thread issues.
 
         ``tensor``: the map of the boxes, where not that of whole ones.
         """
-        assert self.fragment.corner is not None
-        row, column = self.fragment.corner
-        if self.fragment.swap_ab:
-            row, column = column, row
-        values: dict[Any, Expr] = {var: i32(0) for var in self.tiles.nest.vars}
-        values[self.box.row] = row
         writes: list[Stmt] = []
         for n in range(self._together):
-            across = (b * self._together + n) * self.plan.box[1]
-            values[self.box.column] = column + across
-            corner = [
-                self.threads.analyzer.simplify(substitute(index, values))
-                for index in self.box.view.indices
-            ]
+            corner = self._indices(i32(0), (b * self._together + n) * self.plan.box[1])
             source = T.address_of(tirx.BufferLoad(self.stage, [slot + n, i32(0), i32(0)]))
             store = T.ptx[(ADD if self.plan.partial_sums else STORE).format(rank=len(corner))]
             coordinates = [coordinate(index) for index in reversed(corner)]
-            call = store(T.address_of((tensor or self.tensor).var), *coordinates, source)
+            used = tensor or self.tensor
+            assert used is not None
+            call = store(T.address_of(used.var), *coordinates, source)
             writes.append(tirx.Evaluate(call))
         return seq(*writes, tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]()))
 

@@ -38,6 +38,11 @@ class Box:
     down: int
     view: View
 
+    def is_other(self, target: Buffer) -> bool:
+        """Whether the view has other dimensions than ``target``."""
+        shapes = [[const_int(extent) for extent in of.shape] for of in (self.view, target)]
+        return shapes[0] != shapes[1]
+
     def is_joined(self, target: Buffer) -> bool:
         """Whether the last dimension of the view is several of ``target``'s."""
         last = const_int(self.view.shape[-1])

@@ -34,7 +34,7 @@ from tvm import tirx
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...mechanisms.roles import by_warpgroup, reads_by_lane
-from ...mechanisms.stores import is_staged
+from ...mechanisms.stores import is_by_tma
 from ...plan import CONSUMER, OpPlan
 from ...values.origin import STEADY
 from ..analysis.effects import WRITE, effects
@@ -78,7 +78,7 @@ def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
     outside = [name for name in used if name not in staged]
     if outside:
         raise LoweringError("role.kernel", why=Reason("role.outside", buffer=outside[0]))
-    stores = [store for store in kernel.plan.stores if is_staged(store)]
+    stores = [store for store in kernel.plan.stores if is_by_tma(store)]
     last = [all_written(store, kernel.thread) for store in stores[:1]]
     written = frozenset(buf for buf in effects(body).buffers(WRITE) if is_global(buf))
     inner = seq(_Consumer(kernel, written).rest(body, False), *last)

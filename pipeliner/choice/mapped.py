@@ -27,7 +27,13 @@ from ..mechanisms.eviction import with_eviction
 from ..mechanisms.layouts import laid_out, readers
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.roles import producer_threads
-from ..mechanisms.stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
+from ..mechanisms.stores import (
+    is_by_tma,
+    plan_stores,
+    slot_waits,
+    staged_bytes,
+    uncoalesced_cycles,
+)
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..plan.request import Request
@@ -144,7 +150,7 @@ def _loop_work(
         shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
         stores=replace(
             work.stores,
-            by_tma=staged > 0,
+            by_tma=any(map(is_by_tma, stores)),
             uncoalesced_cycles=uncoalesced_cycles(info, matmuls, stores),
             slot_waits=slot_waits(stores, matmuls),
         ),

@@ -51,10 +51,15 @@ class CopyMechanism:
 
 @dataclass(frozen=True, slots=True)
 class StoreKind:
-    """A way of the tile of an accumulator to global memory; ``staged``: through shared memory."""
+    """A way of the tile of an accumulator to global memory.
+
+    ``staged``: through shared memory. ``moves_boxes``: TMA writes them from there, in the order of
+    its groups, while threads go on.
+    """
 
     name: StoreMechanism
     staged: bool
+    moves_boxes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from ..values.elements import ELEMENT_TYPES
 from ..values.facts import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["tma", "cp_async", "register", "direct"]
-StoreMechanism = Literal["direct", "tma"]
+StoreMechanism = Literal["direct", "tma", "coalesced"]
 OperandSource = Literal["shared", "registers", "computed"]
 Accumulate = Literal["fast", "promoted"]
 Reduction = Literal["workspace", "atomic"]
@@ -105,6 +105,7 @@ class StorePlan:
     """How the tile of an accumulator reaches global memory.
 
     ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
+    ``coalesced``: likewise, from where neighbouring threads write neighbouring elements of a row.
     ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
     shared memory holds at once, ``bytes`` for all warpgroups. ``partial_sums``: how many of them
     CTAs add to each output, in the order in which they come (split-K); 0: it is stored.

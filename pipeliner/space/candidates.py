@@ -318,7 +318,7 @@ class PlanSpace:
         for one in listed:
             if self._stores_otherwise(one):
                 own_store = one.plan.stores[0].mechanism
-                store: StoreMechanism = "direct" if own_store == "tma" else "tma"
+                store: StoreMechanism = "tma" if own_store == "direct" else "direct"
                 yield self._candidate(replace(one.decided, store=store), "asked")
         if matmuls_of(self.info):
             for instruction in INSTRUCTIONS:

@@ -48,6 +48,8 @@ SENTENCES: Final = {
     "im2col.count": "its pixels are not counted one by one: {index}",
     # Stores
     "store.tma": "cannot store '{store}' by tma: {why}",
+    "store.coalesced": "cannot store '{store}' coalesced: {why}",
+    "store.joined": "threads write rows of '{buffer}' itself, not of dimensions put together",
     "store.no_holder": "no warpgroup holds its tile",
     "store.dimensions": "it writes boxes, rows or columns of the tile are several dimensions",
     "store.walk": "it writes boxes, the tile is not walked row by row",

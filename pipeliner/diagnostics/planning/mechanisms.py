@@ -115,6 +115,8 @@ SENTENCES: Final = {
     "store.no_tile": "cannot store '{kernel}' by tma: it stores no accumulator's tile",
     "store.by_warp": "a warpgroup fills its boxes, {instruction} is a warp's",
     "store.direct": "from registers, not by TMA: {why}",
+    "store.not_by_tma": "not by TMA: {why}",
+    "store.by_rows": "{boxes:count box} a warpgroup, whose rows neighbouring threads write",
     "store.boxes": "{boxes:count box} a warpgroup, written while it computes on",
     "store.boxes_added": "{boxes:count box} a warpgroup, added while it computes on",
     "store.stmatrix": "stmatrix fills 8 rows without bank conflicts",

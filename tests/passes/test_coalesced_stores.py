@@ -1,0 +1,74 @@
+"""Results whose rows begin anywhere are staged, and written by neighbouring threads."""
+
+from __future__ import annotations
+
+import pytest
+
+import pipeliner
+from pipeliner.errors import PlanError
+from pipeliner.machine import H200
+from pipeliner.plan.request import Request
+from pipeliner.proof.prove import prove
+from pipeliner.records.candidate import Candidate
+from pipeliner.schedules import GatedGemm, Gemm, GemmTile, default_tile, schedule_gemm
+from pipeliner.verification.verdict import verify_workload
+from tests.refusals import refused
+
+SQUARE = GemmTile(64, 64, 64)
+
+CASES = {
+    "a row more than a box": (Gemm(100, 77, 64), SQUARE, {}),
+    "a narrower last box, persistent": (Gemm(200, 333, 128), GemmTile(128, 176, 64), {}),
+    "ping-pong": (
+        Gemm(200, 333, 128),
+        GemmTile(128, 176, 64, persistent=1),
+        {"consumers": "ping-pong"},
+    ),
+    "A and B swapped": (Gemm(30, 333, 128, dtype="bf16"), GemmTile(32, 64, 64), {}),
+    "batched": (Gemm(65, 77, 64, batch=3), SQUARE, {}),
+    "operands written first": (Gemm(100, 77, 45), GemmTile(64, 64, 64, reordered=True), {}),
+    "rows that TMA could write": (Gemm(64, 128, 64), SQUARE, {}),
+    "epilogue": (Gemm(64, 99, 64, epilogue=("bias", "relu")), SQUARE, {}),
+    "gated": (GatedGemm(64, 99, 64), SQUARE, {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_element_is_stored_once_inside_the_tensor(case: str) -> None:
+    gemm, tile, asked = CASES[case]
+    given = {"instruction": "wgmma", "store": "coalesced", "prove": False, **asked}
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), "h200", **given)
+    (store,) = kernel.plan.stores
+    assert (store.mechanism, store.box[1]) == ("coalesced", 64)
+    assert "s2g" not in kernel.cuda
+    verdict = verify_workload(kernel, gemm)
+    assert verdict.ok, verdict
+    assert all(found.ok for found in prove(kernel.lowered).kernels)
+
+
+@pytest.mark.parametrize(
+    ("columns", "mechanism"),
+    [(50257, "coalesced"), (50258, "coalesced"), (50264, "tma")],  # of GPT-2's vocabulary
+)
+def test_rows_that_begin_inside_vectors_are(columns: int, mechanism: str) -> None:
+    gemm = Gemm(4096, columns, 768, dtype="bf16")
+    plan = Candidate(default_tile(gemm, H200)).plan(gemm, H200)
+    assert [store.mechanism for store in plan.stores] == [mechanism]
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "instruction", "why"),
+    [
+        (Gemm(64, 99, 256), GemmTile(64, 64, 64, splits=2), "wgmma", "store.dtype"),
+        (Gemm(64, 99, 64, out="fp32"), SQUARE, "wgmma", "store.dtype"),
+        (Gemm(64, 99, 64), SQUARE, "mma", "store.no_producer"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_where_it_is_asked_for(
+    gemm: Gemm, tile: GemmTile, instruction: str, why: str
+) -> None:
+    asked = Request(instruction=instruction, store="coalesced")
+    with refused("store.coalesced", PlanError) as raised:
+        Candidate(tile, asked).plan(gemm, H200)
+    assert raised.value.reason.why.code == why
