@@ -228,7 +228,7 @@ class Staged:
 
     @property
     def _is_each(self) -> bool:
-        """Whether one element of a pair may be outside the tensor: of two rows, or of an odd one."""
+        """Whether one element of a pair may be outside the tensor: of two rows, or an odd one."""
         return self.fragment.swap_ab or self.tensor is None
 
     def _square(self, slot: Expr, r: Expr, first: Expr, c: Expr) -> Stmt:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 
-from ..cost.busy import OVERLAP_NORM, PIPE_NORM, RESTART_CYCLES
+from ..cost.busy import OVERLAP_NORM, RESTART_CYCLES
 from ..cost.memory import EXPOSED_LATENCIES, compulsory_us
 from ..cost.predict import ASSUMED_TRIP
-from ..cost.usage import Usage
+from ..cost.usage import PIPE_NORM, Usage
 from ..cost.work import written
 from ..instructions.dtypes import element_bytes
 from ..instructions.wgmma_shapes import ROWS

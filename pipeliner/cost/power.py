@@ -6,8 +6,8 @@ from typing import Final
 
 from ..machine import Machine
 from ..machine.constant import constant, measured
-from .busy import PIPE_NORM
 from .descriptor import Work
+from .usage import PIPE_NORM
 
 POWER_LIMIT_US: Final = constant(
     "POWER_LIMIT_US",
