@@ -149,10 +149,23 @@ def may_gain_from_clusters(copies: Iterable[CopyInfo]) -> bool:
 
 
 def worthwhile_clusters(info: KernelInfo) -> Iterator[int]:
-    """Sizes of clusters that are compared by default."""
+    """Sizes of clusters that are compared by default, larger ones first, which ask L2 for less.
+
+    Of equals they were not slower: 64x7680x1640 takes 8.9 us hot in pairs, 7.8 in fours and 7.5 in
+    eights on an H200, 1360x1224x8376 66 us in pairs, 47 in eights. None where as many CTAs share
+    each tile in a smaller one: in eights 142x4064x3288 by 72x64 takes 30.6 us, in pairs 21.6.
+    """
     copies = copies_of(info)
-    if may_gain_from_clusters(copies):
-        yield from (size for size in AUTOMATIC_CLUSTERS if multicast(info, size))
+    if not may_gain_from_clusters(copies):
+        return
+    found: list[int] = []
+    most = [1] * len(copies)
+    for size in sorted(AUTOMATIC_CLUSTERS):
+        shared = [1 << op.shared_in(size).bit_count() for op in copies]
+        if any(now > before for now, before in zip(shared, most, strict=True)):
+            found.append(size)
+            most = list(map(max, shared, most))
+    yield from reversed(found)
 
 
 def clusters_considered(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:

@@ -173,8 +173,8 @@ def _what_stays(tile: Tile, plan: KernelPlan) -> str:
         parts.append(f"a producer and {consumers} {'warpgroups' if wide else 'warps'}")
     if plan.cluster > 1:
         parts.append(f"clusters of {plan.cluster}")
-    ways = (store.mechanism for store in plan.stores if is_staged(store))
-    parts += [f"store {way}" if way == "coalesced" else f"store by {way}" for way in ways]
+    ways = dict.fromkeys(store.mechanism for store in plan.stores if is_staged(store))
+    parts += [f"store {way}" for way in ways]
     depths = {ring.depth for loop in plan.loops for ring in loop.rings if ring.scope != "local"}
     if depths:
         parts.append(f"depth {'/'.join(map(str, sorted(depths)))}")

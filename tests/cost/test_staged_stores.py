@@ -57,11 +57,6 @@ def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth
         ),
         (
             (128, 256),
-            {"dst_strides": (4100, 1)},
-            Reason("box.stride", multiple=16, stride=8200, dimension=0, buffer="C"),
-        ),
-        (
-            (128, 256),
             {"dst_strides": (1,)},
             Reason("box.rank", most=5, buffer="C", rank=1),
         ),
@@ -74,6 +69,18 @@ def test_where_results_are_no_boxes_they_leave_from_registers(tile, changes, why
     assert the("store.direct", [store.reason])["why"] == why
     with refused("store.tma", PlanError, store="store", why=why):
         storing(*tile, request=Request(instruction="wgmma", store="tma"), **changes)
+
+
+def test_where_rows_begin_inside_vectors_threads_write_them() -> None:
+    (store,) = storing(128, 256, dst_strides=(4100, 1)).stores
+    assert (store.mechanism, store.bytes) == ("coalesced", 32768)
+    why = Reason("box.stride", multiple=16, stride=8200, dimension=0, buffer="C")
+    assert the("store.not_by_tma", [store.reason])["why"] == why
+    asked = Request(instruction="wgmma", store="direct")
+    assert storing(128, 256, request=asked, dst_strides=(4100, 1)).stores[0].bytes == 0
+    with refused("store.tma", PlanError, store="store", why=why):
+        asked = Request(instruction="wgmma", store="tma")
+        storing(128, 256, request=asked, dst_strides=(4100, 1))
 
 
 def test_results_with_swap_ab_leave_transposed_where_that_saves_time():

@@ -1,12 +1,12 @@
 """Trip counts that a text skips at once, as parameters of the launch.
 
     for t in range(tiles):                      for t in range(tiles):
-        if t % 2 == team:                           if t % 2 == team:
+        if t % 2 == mine:                           if t % 2 == mine:
             for k in range(128): ...                    for k in range(128): ...
         else:                              =>       else:
             slot = (slot + 128) % 4                     slot = (slot + n) % 4
 
-Where groups of threads take turns at tiles, each skips what others do. A text that was made for one
+Where groups of threads alternate on tiles, each skips what others do. A text that was made for one
 trip count is read as one for any: with the value 128 of n it does the same. A walk that leaves the
 trip count open launches it with one that decides alike.
 

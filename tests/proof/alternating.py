@@ -1,4 +1,4 @@
-"""Two readers that take turns at tiles of a ring, written by hand, and skip each other's steps."""
+"""Two readers that alternate on tiles of a ring, written by hand, and skip each other's steps."""
 
 from __future__ import annotations
 

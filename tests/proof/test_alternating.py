@@ -16,7 +16,7 @@ from pipeliner.proof.reading.naturals import naturals
 from pipeliner.proof.running.subjects import host_and_kernels
 
 from ..emulator.raw import lower
-from .turns import WARP, turns
+from .alternating import WARP, turns
 
 
 def proof_of(func: Any) -> KernelProof:
@@ -85,7 +85,7 @@ def test_which_registers_are_never_negative() -> None:
         for tx in T.thread_binding(WARP, thread="threadIdx.x"):
             S = T.alloc_buffer((8,), "int32", scope="shared")
             slot = T.alloc_buffer((1,), "int32", scope="local")
-            held = T.alloc_buffer((1,), "int32", scope="local")
+            kept = T.alloc_buffer((1,), "int32", scope="local")
             left = T.alloc_buffer((1,), "int32", scope="local")
             early = T.alloc_buffer((1,), "int32", scope="local")
             pair = T.alloc_buffer((2,), "int32", scope="local")
@@ -96,19 +96,19 @@ def test_which_registers_are_never_negative() -> None:
                 S[pair[0]] = early[0]
                 S[early[0]] = slot[0]
                 early[0] = i
-                held[0] = slot[0]
+                kept[0] = slot[0]
                 slot[0] = T.truncmod(slot[0] + n, 4)
                 left[0] = left[0] - 2
-                S[held[0]] = S[left[0]]
+                S[kept[0]] = S[left[0]]
                 A[i, tx] = S[slot[0]]
 
     _, kernels = host_and_kernels(lower(main))
     (func,) = kernels.values()
     found = deciding(func)
-    names = {"slot", "held", "left", "early", "pair"}
+    names = {"slot", "kept", "left", "early", "pair"}
     assert names <= found.buffers
     (n,) = (param for param in func.params if str(param.ty) == "int32")
-    assert naturals(func, found, [n]) == {"slot", "held"}
+    assert naturals(func, found, [n]) == {"slot", "kept"}
     assert not naturals(func, found)
 
 
