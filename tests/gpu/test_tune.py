@@ -9,6 +9,7 @@ import pytest
 
 import pipeliner
 from pipeliner.measuring import ROUNDS, Compiler, GpuMeasurer, process
+from pipeliner.measuring.rounds import FEWEST
 from pipeliner.records import Records
 from pipeliner.records.candidate import Candidate, default_candidate
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
@@ -55,7 +56,7 @@ def test_a_hanging_and_a_crashing_kernel_cost_a_trial_each(monkeypatch):
         assert hung.failure == "cannot measure: cannot wait any longer: nothing came for 5 s"
         assert measurer.measure(Crashes(SPEC), good).failure.endswith("the process ended: SIGSEGV")
         again = measurer.measure(good, good)
-        assert len(again.samples) == len(again.beside) == ROUNDS
+        assert len(again.samples) == len(again.beside) >= FEWEST, "others may share the GPU"
     finally:
         measurer.close()
         compiler.close()
