@@ -59,8 +59,9 @@ def pipeline(
     cluster
         CTAs of a cluster, each of which multicasts a part of the tiles that several need, by TMA.
     store
-        How the tile of an accumulator reaches global memory: ``direct``, from registers, or
-        ``tma``, as boxes staged in shared memory.
+        How the tile of an accumulator reaches global memory: ``direct``, from registers,
+        ``tma``, as boxes staged in shared memory, or ``coalesced``: staged likewise, each row then
+        stored by neighbouring threads, for rows that are no multiple of 16 bytes apart.
     pdl
         Programmatic dependent launch. True: the function may start while the kernel before it in
         the stream still runs, and lets the next one start as early, where that is launched so too.
