@@ -312,7 +312,8 @@ class MatrixUnits:
                 recent = commits[-_COMMITS:]
                 into.plain([max(0, at - waited) for at in recent], len(recent) < _COMMITS)
                 into.judge(unit.engine, np.array(events[waited:], np.int64))
-            into.plain([repr(one.operation) for one in unit.queue if len(one.warps) < _WARPS])
+            by_all = min(map(len, unit.events))
+            into.plain([repr(one.operation) for one in unit.queue[by_all:]])
 
     def in_flight(self, tid: int, event: int) -> int:
         """How many operations the warp of a thread has issued from ``event`` on."""

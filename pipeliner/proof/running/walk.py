@@ -36,7 +36,9 @@ class Walk:
     ``judged``: which hazards count. ``steps``: for a state and a way (one more iteration?), the
     state that follows. ``runs``: executions. ``longest``: most decisions of one.
     ``unordered``: mbarriers whose phases are no generations. ``left``: in a copy of the process,
-    ways that the others take.
+    ways that the others take. ``moving``: families of which one more iteration led elsewhere than
+    to where it was taken; None: every way out of a loop is taken before one more iteration, so that
+    what refutes is as short as can be.
     """
 
     subject: Launched
@@ -50,6 +52,7 @@ class Walk:
     out_of_time: bool = False
     unordered: set[str] = field(default_factory=set)
     left: set[tuple[State, bool]] = field(default_factory=set)
+    moving: set[int] | None = field(default_factory=set)
 
     @property
     def is_complete(self) -> bool:
@@ -68,7 +71,15 @@ class Walk:
             self._run(end)
             if self.root is None:
                 break  # no open loop was reached: there is one execution
+        if self.refuted is not None and self.moving is not None and self._is_nested():
+            left = max(0.0, end - time.perf_counter())
+            shortest = Walk(self.subject, self.judged, left, moving=None).explore()
+            return shortest if shortest.refuted is not None else self
         return self
+
+    def _is_nested(self) -> bool:
+        """Whether an open loop is in another one."""
+        return any(family.around for family in self.subject.families)
 
     def _run(self, end: float) -> None:
         """Execute the kernel once, on ways that were not taken as far as there are."""
@@ -133,6 +144,7 @@ class _Path:
         self.length = 0
         self._planned: deque[bool] = deque()
         self._last: tuple[State, bool] | None = None
+        self._head: Head | None = None  # of the last way
         self._unchecked = 0  # known steps that are still to be checked, as the run came otherwise
         self.branch: Branch | None = None  # in a copy of the process
         self._copies = 0  # of the process, one of the other, to which this one belongs
@@ -142,19 +154,35 @@ class _Path:
         """Return whether there is one more iteration."""
         walk = self._walk
         state = self._arrived(machine, key, iteration)
+        self._compare(state, key)
         self.go_on()
         if any(map(walk.judged, machine.found)):
             raise Abandoned
         self.length += 1
         if walk.is_open(state, True) and walk.is_open(state, False) and self._copies < _COPIES:
             self._planned.clear()
-            self._planned.append(not self._is_copy(state))
+            self._planned.append(self._comes_back(key) or not self._is_copy(state))
         if not self._planned:
             self._planned.extend(walk.untaken(state))
         if not self._planned:
             raise Abandoned
-        self._last = state, self._planned.popleft()
+        self._last, self._head = (state, self._planned.popleft()), key
         return self._last[1]
+
+    def _comes_back(self, key: Head) -> bool:
+        """Whether one more iteration is likely to lead to where it is taken: of a loop in others.
+
+        From there this run can go on the other way, and no copy is needed. If it leads elsewhere,
+        that way is left to another run.
+        """
+        moving = self._walk.moving
+        return bool(key[1]) and moving is not None and key[0] not in moving
+
+    def _compare(self, state: State, key: Head) -> None:
+        """Note where one more iteration led."""
+        moving = self._walk.moving
+        if moving is not None and self._head == key and self._last not in (None, (state, True)):
+            moving.add(key[0])
 
     def _is_copy(self, state: State) -> bool:
         """Let a copy of this process go on without one more iteration; whether this is the copy.
