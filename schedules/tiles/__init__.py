@@ -187,17 +187,21 @@ Tile: TypeAlias = "GemmTile | DepthwiseTile | GroupTile | NaiveTile | LoopTile"
 
 def _check_sizes(tile: Any, *names: str) -> None:
     for name in names:
-        value = getattr(tile, name)
-        if not isinstance(value, int):
-            raise WorkloadError("tile.integer", name=name, value=repr(value))
-        if value < 1:
-            raise WorkloadError("tile.least", name=name, value=value)
+        _check_size(name, getattr(tile, name))
 
 
-def _check_multiple(multiple: tuple[int, int]) -> None:
+def _check_size(name: str, value: Any) -> None:
+    if not isinstance(value, int):
+        raise WorkloadError("tile.integer", name=name, value=repr(value))
+    if value < 1:
+        raise WorkloadError("tile.least", name=name, value=value)
+
+
+def _check_multiple(multiple: Any) -> None:
+    if not isinstance(multiple, tuple) or len(multiple) != 2:
+        raise WorkloadError("tile.pair", name="grid_multiple", value=repr(multiple))
     for value in multiple:
-        if value < 1:
-            raise WorkloadError("tile.least", name="grid_multiple", value=value)
+        _check_size("grid_multiple", value)
 
 
 def stages_transposed(what: Contraction, operand: int) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -99,6 +100,20 @@ def test_rows_that_begin_inside_sectors_are_shared_by_clusters_of_eight() -> Non
     assert Candidate(tile).plan(Gemm(1180, 704, 1656), H200).cluster == 8
     aligned = default_tile(Gemm(1180, 704, 1664), H200)
     assert aligned.grid_multiple == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("multiple", "code", "value"),
+    [
+        (4, "tile.pair", "4"),
+        ((4,), "tile.pair", "(4,)"),
+        ((1.5, 1), "tile.integer", "1.5"),
+        ((0, 1), "tile.least", 0),
+    ],
+)
+def test_what_divides_a_grid_is_a_pair_of_numbers(multiple: Any, code: str, value: Any) -> None:
+    with refused(code, WorkloadError, name="grid_multiple", value=value):
+        GemmTile(64, 64, 64, grid_multiple=multiple)
 
 
 def test_a_grid_that_is_known_at_run_time_has_squares_of_tiles():

@@ -6,6 +6,7 @@ from typing import Final
 
 SENTENCES: Final = {
     "tile.integer": "expected tile {name} to be an integer, not {value}",
+    "tile.pair": "expected tile {name} to be a pair of integers, not {value}",
     "tile.least": "expected tile {name} to be at least 1, not {value}",
     "tile.kind": "cannot tile '{workload}' by a {kind}",
     "tile.none": "cannot tile '{workload}' for {machine}: {why}",
