@@ -226,6 +226,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
         dst_strides=row_major(shape),
         by_rows=by_rows,
         no_tma=SCATTERED if scattered else "",
+        viewed=not scattered and len(what.out[1]) != len(what.batch_axes) + 2,
     )
 
 

@@ -146,6 +146,7 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
         dst_strides=tuple(const_int(stride) for stride in steps),
         by_rows=_is_column_last(nest, matmul, ranges),
         no_tma=found if isinstance(found, Reason) else "",
+        viewed=isinstance(found, Box) and found.is_other(target),
         partial_sums=adds(nest),
     )
 

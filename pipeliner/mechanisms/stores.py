@@ -276,6 +276,7 @@ def _plan(
         raise _cannot_add(info, found)
     if request.store == "tma":
         raise PlanError("store.tma", store=store.op, why=found)
+    declined = [found]
     if isinstance(found, Reason) and found.code == "box.stride":
         # On an H200 4096x50257x768 takes 1185 us from registers, 447 so; 4047x1353x231 38.8 and
         # 18.1; with pairs of elements in a word 2048x2050x2048 36.0 and 31.8, 2052 33.8 and 31.1.
@@ -284,7 +285,8 @@ def _plan(
             return replace(
                 other, reason=all_of((Reason("store.not_by_tma", why=found), other.reason))
             )
-    return replace(direct, reason=Reason("store.direct", why=found))
+        declined.append(other)
+    return replace(direct, reason=Reason("store.direct", why=all_of(declined)))
 
 
 def _staged(
@@ -384,7 +386,7 @@ def _obstacle(
     if rows > MAX_BOX or rows % (STMATRIX_SQUARE if matmul.swap_ab else ROWS):
         return Reason("store.rows", most=MAX_BOX, square=STMATRIX_SQUARE, rows=rows)
     if mechanism == "coalesced":
-        return None
+        return Reason("store.joined", buffer=store.dst) if store.viewed else None
     return stride_obstacle(store.dst, store.dtype, store.dst_strides)
 
 

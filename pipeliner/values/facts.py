@@ -136,8 +136,9 @@ class StoreInfo:
 
     ``dtype``: of ``dst``; ``dst_strides``: elements between neighbours along its dimensions (None:
     symbolic). ``by_rows``: neighbours along a row of the tile are neighbours in ``dst``.
-    ``no_tma``: why the tile is no box of ``dst``, or empty. ``partial_sums``: as how many
-    parts of each sum it is added to what is there; 0: it is stored.
+    ``no_tma``: why the tile is no box of ``dst``, or empty. ``viewed``: it is one of dimensions put
+    together. ``partial_sums``: as how many parts of each sum it is added to what is there; 0: it is
+    stored.
     """
 
     op: str
@@ -147,6 +148,7 @@ class StoreInfo:
     dst_strides: tuple[int | None, ...]
     by_rows: bool = True
     no_tma: Why = ""
+    viewed: bool = False
     partial_sums: int = 0
 
 

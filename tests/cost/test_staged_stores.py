@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeliner.diagnostics import Reason
+from pipeliner.diagnostics.reason import each_of
 from pipeliner.errors import PlanError
 from pipeliner.machine import H100
 from pipeliner.plan import KernelPlan
@@ -81,6 +82,18 @@ def test_where_rows_begin_inside_vectors_threads_write_them() -> None:
     with refused("store.tma", PlanError, store="store", why=why):
         asked = Request(instruction="wgmma", store="tma")
         storing(128, 256, request=asked, dst_strides=(4100, 1))
+
+
+def test_threads_write_no_rows_of_dimensions_put_together() -> None:
+    """Both ways by shared memory are declined with their reasons, and TMA still copies."""
+    plan = storing(128, 256, dst_strides=(4100, 1), viewed=True)
+    (store,) = plan.stores
+    assert (store.mechanism, plan.copies[0].mechanism) == ("direct", "tma")
+    declined = each_of(the("store.direct", [store.reason])["why"])
+    assert [one.code for one in declined] == ["box.stride", "store.joined"]
+    with refused("store.coalesced", PlanError, store="store"):
+        request = Request(instruction="wgmma", store="coalesced")
+        storing(128, 256, request=request, dst_strides=(4100, 1), viewed=True)
 
 
 def test_results_with_swap_ab_leave_transposed_where_that_saves_time():
