@@ -20,6 +20,7 @@ from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
 from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
+from ..space.axes import AUTOMATIC_CLUSTERS
 from ..space.neighbours import AxisValues
 from .closed_form import SWIZZLE_ROWS, storage_bytes, typical
 from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
@@ -102,7 +103,7 @@ SCALED_ROWS: Final = (64, 128, 192)
 SCALED_COLUMNS: Final = (32, 64, SCALE_BLOCK, 2 * SCALE_BLOCK)
 """Columns of one to compare: 128 are 64 registers a thread of sums and 64 of those of a product."""
 
-SHARED_BY: Final = (8, 4)
+SHARED_BY: Final = tuple(size for size in sorted(AUTOMATIC_CLUSTERS, reverse=True) if size > 2)
 """CTAs of clusters to compare where rows begin inside sectors, beside pairs."""
 
 MOST_WAVES: Final = 2
