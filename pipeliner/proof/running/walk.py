@@ -37,8 +37,8 @@ class Walk:
     state that follows. ``runs``: executions. ``longest``: most decisions of one.
     ``unordered``: mbarriers whose phases are no generations. ``left``: in a copy of the process,
     ways that the others take. ``moving``: families of which one more iteration led elsewhere than
-    to where it was taken; None: every way out of a loop is taken before one more iteration, so that
-    what refutes is as short as can be.
+    to where it was taken. ``shortest``: every way out of a loop is taken before one more iteration,
+    so that what refutes is as short as can be.
     """
 
     subject: Launched
@@ -52,7 +52,8 @@ class Walk:
     out_of_time: bool = False
     unordered: set[str] = field(default_factory=set)
     left: set[tuple[State, bool]] = field(default_factory=set)
-    moving: set[int] | None = field(default_factory=set)
+    moving: set[int] = field(default_factory=set)
+    shortest: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -71,10 +72,10 @@ class Walk:
             self._run(end)
             if self.root is None:
                 break  # no open loop was reached: there is one execution
-        if self.refuted is not None and self.moving is not None and self._is_nested():
+        if self.refuted is not None and not self.shortest and self._is_nested():
             left = max(0.0, end - time.perf_counter())
-            shortest = Walk(self.subject, self.judged, left, moving=None).explore()
-            return shortest if shortest.refuted is not None else self
+            again = Walk(self.subject, self.judged, left, shortest=True).explore()
+            return again if again.refuted is not None else self
         return self
 
     def _is_nested(self) -> bool:
@@ -175,14 +176,13 @@ class _Path:
         From there this run can go on the other way, and no copy is needed. If it leads elsewhere,
         that way is left to another run.
         """
-        moving = self._walk.moving
-        return bool(key[1]) and moving is not None and key[0] not in moving
+        walk = self._walk
+        return not walk.shortest and bool(key[1]) and key[0] not in walk.moving
 
     def _compare(self, state: State, key: Head) -> None:
         """Note where one more iteration led."""
-        moving = self._walk.moving
-        if moving is not None and self._head == key and self._last not in (None, (state, True)):
-            moving.add(key[0])
+        if self._head == key and self._last not in (None, (state, True)):
+            self._walk.moving.add(key[0])
 
     def _is_copy(self, state: State) -> bool:
         """Let a copy of this process go on without one more iteration; whether this is the copy.
