@@ -12,7 +12,6 @@ from .compiling import (
     Compiler,
     MadeAtItsTurn,
     Recipe,
-    cores,
     workers_for,
 )
 from .conditions import Conditions, check_gpu, current_conditions, device_name, require_gpu
@@ -63,7 +62,6 @@ __all__ = [
     "Trial",
     "Try",
     "check_gpu",
-    "cores",
     "current_conditions",
     "device_name",
     "flushing",

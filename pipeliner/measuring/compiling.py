@@ -24,6 +24,7 @@ from ..errors import ToolError
 from ..kernel.building import build_with
 from ..kernel.compiled import Kernel
 from ..passes.ir.marks import is_marked
+from ..processors import processors
 from ..records.candidate import Candidate
 from ..records.functions import AnyWorkload
 from ..toolchain import nvcc
@@ -44,12 +45,6 @@ _COMPILE: Final = "tvm_callback_cuda_compile"
 def workers_for(cores: int) -> int:
     """Processes that compile on a machine of ``cores``: one core stays for this one."""
     return max(1, cores - 1)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class Recipe(ABC):
@@ -146,7 +141,7 @@ class Builder:
         disassemble: bool = False,
         seconds: float = SECONDS,
     ) -> None:
-        jobs = workers_for(cores()) if jobs is None else jobs
+        jobs = workers_for(processors()) if jobs is None else jobs
         self.jobs = jobs if kernels is None else max(1, min(jobs, kernels))
         self._seconds = seconds
         self._folder = tempfile.TemporaryDirectory(prefix="pipeliner-")

@@ -15,7 +15,8 @@ from tvm.target import Target
 
 from ..api import build
 from ..errors import ToolError
-from ..measuring import cores, workers_for
+from ..measuring import workers_for
+from ..processors import processors
 from ..workers import Pool
 
 SECONDS: Final = 180.0
@@ -23,7 +24,7 @@ SECONDS: Final = 180.0
 
 def builder(jobs: int | None = None) -> Any:
     """A builder that pipelines and compiles candidates, ``jobs`` at a time (default: cores - 1)."""
-    return _Builder(workers_for(cores()) if jobs is None else jobs)
+    return _Builder(workers_for(processors()) if jobs is None else jobs)
 
 
 @derived_object

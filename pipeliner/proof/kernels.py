@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from ..diagnostics import Reason, Why
@@ -16,10 +18,11 @@ from .ctas import blocks_to_run
 from .proof import KernelProof, weakest
 from .reading.loops import Family
 from .reading.scopes import at_gpu_scope
+from .running.branching import side_by_side
 from .running.launched import Launched, Reading
 from .running.refuted import Refuted, repeated
 from .running.subjects import launches, subject
-from .running.walk import Walk
+from .running.walk import Walk, Walked
 
 SECONDS: Final = 120.0
 """What the walks of one kernel may take, before it is run with its own trip counts alone."""
@@ -156,7 +159,7 @@ def _of_kernel(
         return KernelProof(name, data=data, why=why, seconds=spent())
     beyond: dict[Reading, Refuted] = {}
     narrow: Why = ""
-    walks: list[Walk] = []
+    walks: list[Walked] = []
     too_long: dict[Reading, int] = {}  # so many open loops take longer than there is time
     for read, claim in _attempts(whole, least):
         known = beyond.get(read.reading)
@@ -164,12 +167,7 @@ def _of_kernel(
         if is_known or claim.open_loops >= too_long.get(read.reading, len(whole.families) + 1):
             continue
         left = (seconds - spent()) * _SHARE if claim.open_loops else own_seconds
-        end = spent() + left
-        tried: list[Walk] = []
-        for families in claim.walked:
-            tried.append(_walked(read, families, end - spent()))
-            if not tried[-1].is_complete:
-                break
+        tried = _tried(read, claim, time.perf_counter() + left)
         if tried[-1].is_complete or not read.is_other:
             walks, claimed, last = tried, claim, tried[-1]
         if tried[-1].is_complete:
@@ -229,22 +227,33 @@ def _readings(whole: Launched, least: Mapping[str, int] | None) -> Iterator[Laun
             yield near
 
 
-def _walked(whole: Launched, families: tuple[Family, ...], seconds: float) -> Walk:
+def _tried(whole: Launched, claim: Counts, end: float) -> list[Walked]:
+    """Walk all that a claim needs, up to the first that is wrong or takes too long."""
+    tried: list[Walked] = []
+    _ = whole.short(claim.walked[0]).entry  # what all of them run is made once
+    works = [partial(_walked, whole, families, end) for families in claim.walked]
+    with closing(side_by_side(works, end)) as walks:
+        for walked in walks:
+            tried.append(walked)
+            if not walked.is_complete:
+                break
+    return tried
+
+
+def _walked(whole: Launched, families: tuple[Family, ...], end: float) -> Walked:
     """Walk the short form of a kernel; what is wrong with that is looked for in the whole one."""
-    begun, judged = time.perf_counter(), _judge(whole)
-    end = begun + seconds
-    walk = Walk(whole.short(families), judged, seconds).explore()
-    if walk.refuted is None:
-        return walk
+    judged = _judge(whole)
+    walked = Walk(whole.short(families), judged, end - time.perf_counter()).explore()
+    if walked.refuted is None:
+        return walked
     exact = whole.opened(families)
-    found = repeated(exact, walk.refuted, judged, end)
+    found = repeated(exact, walked.refuted, judged, end)
     if found is None:
         return Walk(exact, judged, end - time.perf_counter()).explore()
-    walk.refuted = found
-    return walk
+    return replace(walked, refuted=found)
 
 
-def _order(walks: list[Walk]) -> Why:
+def _order(walks: list[Walked]) -> Why:
     """Why one order of threads may not decide all."""
     names = {name for walk in walks for name in walk.unordered}
     return Reason("proof.generations", names=tuple(sorted(names))) if names else ""

@@ -13,7 +13,6 @@ Only functions of which a loop was pipelined are proved so: others are what they
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from ..errors import LoweringError
 from ..passes.ir.calls import called
 from ..passes.ir.nodes import collect
 from ..plan import PLAN_ATTR, KernelPlan
+from ..processors import processors
 from ..proof.kept import known, proof_of
 from ..proof.proof import Proof
 from ..proof.prove import SECONDS
@@ -59,8 +59,7 @@ class Beside:
 
 def is_possible() -> bool:
     """Whether kernels are proved beside nvcc: there are processors, and nobody forbids it."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    return processors >= _PROCESSORS and knobs.proves()
+    return processors() >= _PROCESSORS and knobs.proves()
 
 
 @contextmanager

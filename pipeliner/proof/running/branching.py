@@ -1,7 +1,7 @@
 """Take another way of a run in a process that is a copy of this one: a run itself cannot be copied.
 
 Where processes cannot be copied (no ``os.fork``), the way is walked later by a run of its own: what
-is found is the same.
+is found is the same. Walks that know nothing of each other are made side by side in such copies.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ import select
 import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
+
+from ...processors import processors
+
+_T = TypeVar("_T")
 
 _GRACE: Final = 5.0
 """Seconds beyond its end after which a copy, which should have answered, is stopped."""
@@ -103,3 +108,28 @@ def begin(end: float, *, own_group: bool = False) -> Branch | None:
     gc.disable()
     os.close(reading)
     return Branch(0, writing, end, own_group)
+
+
+def side_by_side(works: Sequence[Callable[[], _T]], end: float) -> Generator[_T, None, None]:
+    """What each of some works comes to, in order: as many at once as there are processors.
+
+    Each is done by a copy of this process; by this one if that has no answer. Who asks for no more
+    stops those that are under way.
+    """
+    left, under_way = deque(works), deque[tuple[Callable[[], _T], Branch | None]]()
+    many = min(processors(), len(works))
+    try:
+        while left or under_way:
+            while left and len(under_way) < many:
+                work = left.popleft()
+                branch = begin(end) if many > 1 else None
+                if branch is not None and branch.is_own:
+                    branch.answer_with(work)
+                under_way.append((work, branch))
+            work, branch = under_way.popleft()
+            found = None if branch is None else branch.result()
+            yield work() if found is None else found
+    finally:
+        for _, branch in under_way:
+            if branch is not None:
+                branch.stopped()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -30,30 +30,20 @@ _COPIES: Final = 32
 
 
 @dataclass
-class Walk:
-    """What was found of one kernel in so many ``seconds`` at most.
+class Walked:
+    """What a walk has found, also in a copy of the process.
 
-    ``judged``: which hazards count. ``steps``: for a state and a way (one more iteration?), the
-    state that follows. ``runs``: executions. ``longest``: most decisions of one.
-    ``unordered``: mbarriers whose phases are no generations. ``left``: in a copy of the process,
-    ways that the others take. ``moving``: families of which one more iteration led elsewhere than
-    to where it was taken. ``shortest``: every way out of a loop is taken before one more iteration,
-    so that what refutes is as short as can be.
+    ``steps``: for a state and a way (one more iteration?), the state that follows. ``runs``:
+    executions. ``longest``: most decisions of one. ``unordered``: mbarriers whose phases are no
+    generations.
     """
 
-    subject: Launched
-    judged: Callable[[Hazard], bool]
-    seconds: float
-    root: State | None = None
     steps: dict[tuple[State, bool], State] = field(default_factory=dict)
     runs: int = 0
     longest: int = 0
     refuted: Refuted | None = None
     out_of_time: bool = False
     unordered: set[str] = field(default_factory=set)
-    left: set[tuple[State, bool]] = field(default_factory=set)
-    moving: set[int] = field(default_factory=set)
-    shortest: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -65,18 +55,53 @@ class Walk:
         """How many there are."""
         return len({state for state, _ in self.steps})
 
-    def explore(self) -> Walk:
+    def add(self, step: tuple[State, bool], state: State) -> None:
+        """Note where a step leads; EmulatorError: elsewhere than it did before."""
+        if self.steps.setdefault(step, state) != state:
+            raise EmulatorError("proof.not_determined")
+
+    def take(self, other: Walked) -> None:
+        """Take in what another walk through the same states has found."""
+        for step, state in other.steps.items():
+            self.add(step, state)
+        self.runs += other.runs
+        self.longest = max(self.longest, other.longest)
+        self.unordered |= other.unordered
+        self.out_of_time |= other.out_of_time
+        self.refuted = self.refuted or other.refuted
+
+
+@dataclass
+class Walk:
+    """Walks one kernel, in so many ``seconds`` at most, and notes what it has ``found``.
+
+    ``judged``: which hazards count. ``left``: in a copy of the process, ways that the others take.
+    ``moving``: families of which one more iteration led elsewhere than to where it was taken.
+    ``shortest``: every way out of a loop is taken before one more iteration, so that what refutes
+    is as short as can be.
+    """
+
+    subject: Launched
+    judged: Callable[[Hazard], bool]
+    seconds: float
+    found: Walked = field(default_factory=Walked)
+    root: State | None = None
+    left: set[tuple[State, bool]] = field(default_factory=set)
+    moving: set[int] = field(default_factory=set)
+    shortest: bool = False
+
+    def explore(self) -> Walked:
         """Take every way of every state that can be reached, or find a hazard."""
-        end = time.perf_counter() + self.seconds
-        while self.is_complete and (self.root is None or self.untaken(self.root)):
+        end, found = time.perf_counter() + self.seconds, self.found
+        while found.is_complete and (self.root is None or self.untaken(self.root)):
             self._run(end)
             if self.root is None:
                 break  # no open loop was reached: there is one execution
-        if self.refuted is not None and not self.shortest and self._is_nested():
+        if found.refuted is not None and not self.shortest and self._is_nested():
             left = max(0.0, end - time.perf_counter())
             again = Walk(self.subject, self.judged, left, shortest=True).explore()
-            return again if again.refuted is not None else self
-        return self
+            return again if again.refuted is not None else found
+        return found
 
     def _is_nested(self) -> bool:
         """Whether an open loop is in another one."""
@@ -95,16 +120,17 @@ class Walk:
             if path.branch is not None:
                 path.branch.answer(None)  # the way is taken again, in no copy
             raise
-        self.runs += 1
-        self.unordered |= machine.unordered
-        self.longest = max(self.longest, path.length)
-        self.refuted = self.refuted or refutation(machine, self.judged)
+        found = self.found
+        found.runs += 1
+        found.unordered |= machine.unordered
+        found.longest = max(found.longest, path.length)
+        found.refuted = found.refuted or refutation(machine, self.judged)
         if path.branch is not None:
             path.branch.answer(path.found())
 
     def is_open(self, state: State, way: bool) -> bool:
         """Whether a way was not taken, and is left to nobody else."""
-        return (state, way) not in self.steps and (state, way) not in self.left
+        return (state, way) not in self.found.steps and (state, way) not in self.left
 
     def untaken(self, state: State) -> list[bool]:
         """Return the ways to the nearest one that was not taken, that one last; if there is one."""
@@ -117,23 +143,11 @@ class Walk:
             for way in (True, False):
                 if self.is_open(here, way):
                     return [*ways, way]
-                following = self.steps.get((here, way), END)
+                following = self.found.steps.get((here, way), END)
                 if following not in seen:
                     seen.add(following)
                     left.append((following, [*ways, way]))
         return []
-
-
-@dataclass
-class _Found:
-    """What a copy of the process has found, beyond what it knew."""
-
-    steps: dict[tuple[State, bool], State]
-    runs: int
-    longest: int
-    refuted: Refuted | None
-    out_of_time: bool
-    unordered: set[str]
 
 
 class _Path:
@@ -197,41 +211,30 @@ class _Path:
         if branch.is_own:
             self.branch = branch
             self._copies += 1
-            self._known = len(walk.steps)
+            self._known = len(walk.found.steps)
             walk.left.add((state, True))
-            walk.runs = 0
+            walk.found.runs = 0
             return True
-        found: _Found | None = branch.result()
+        found: Walked | None = branch.result()
         if found is not None:
             self._take(found)
         return False
 
-    def found(self) -> _Found:
-        """What this copy of the process has found."""
-        walk = self._walk
-        steps = dict(islice(walk.steps.items(), self._known, None))
-        return _Found(
-            steps, walk.runs, walk.longest, walk.refuted, walk.out_of_time, walk.unordered
-        )
+    def found(self) -> Walked:
+        """What this copy of the process has found, beyond what it knew."""
+        found = self._walk.found
+        return replace(found, steps=dict(islice(found.steps.items(), self._known, None)))
 
-    def _take(self, found: _Found) -> None:
+    def _take(self, found: Walked) -> None:
         """Take in what a copy has found."""
-        walk = self._walk
-        for step, state in found.steps.items():
-            if walk.steps.setdefault(step, state) != state:
-                raise EmulatorError("proof.not_determined")
-        walk.runs += found.runs
-        walk.longest = max(walk.longest, found.longest)
-        walk.unordered |= found.unordered
-        walk.out_of_time |= found.out_of_time
-        walk.refuted = walk.refuted or found.refuted
-        if not walk.is_complete:
+        self._walk.found.take(found)
+        if not self._walk.found.is_complete:
             raise Abandoned
 
     def go_on(self) -> None:
         """End the run where the time is spent."""
         if time.perf_counter() > self._end:
-            self._walk.out_of_time = True
+            self._walk.found.out_of_time = True
             raise Abandoned
 
     def _arrived(self, machine: Execution, key: Head, iteration: int) -> State:
@@ -240,7 +243,7 @@ class _Path:
         Behind each way that is new a step that is known is checked: the run came there otherwise.
         """
         walk = self._walk
-        known = walk.root if self._last is None else walk.steps.get(self._last)
+        known = walk.root if self._last is None else walk.found.steps.get(self._last)
         if known is not None:
             self._unchecked -= 1
             if self._unchecked < 0:
@@ -257,5 +260,4 @@ class _Path:
             if state != END:
                 self._walk.root = state
             return
-        if self._walk.steps.setdefault(self._last, state) != state:
-            raise EmulatorError("proof.not_determined")
+        self._walk.found.add(self._last, state)
