@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from ..errors import WorkloadError
 from ..instructions import warpgroup_tiles
-from ..instructions.dtypes import SECTOR_BYTES, element_bytes
+from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
@@ -104,7 +104,7 @@ SCALED_COLUMNS: Final = (32, 64, SCALE_BLOCK, 2 * SCALE_BLOCK)
 """Columns of one to compare: 128 are 64 registers a thread of sums and 64 of those of a product."""
 
 SHARED_BY: Final = tuple(size for size in sorted(AUTOMATIC_CLUSTERS, reverse=True) if size > 2)
-"""CTAs of clusters to compare where rows begin inside sectors, beside pairs."""
+"""CTAs of clusters to compare where rows begin inside lines, beside pairs."""
 
 MOST_WAVES: Final = 2
 """Waves of CTAs up to which such clusters are compared."""
@@ -212,7 +212,7 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
             for ctas in warpgroup_tiles.grids(tiles, machine):
                 tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas, reordered=reordered)
                 yield what, in_raster_groups(what, tile, machine)
-                if ctas is None and begins_inside_sectors(what):
+                if ctas is None and begins_inside_lines(what):
                     yield from ((what, one) for one in in_clusters(what, tile, machine))
 
 
@@ -374,10 +374,10 @@ def _cuts_boxes(what: Contraction, tile: GemmTile) -> bool:
     return of_a % (SWIZZLE_ROWS * columns) == 0 and of_b % (SWIZZLE_ROWS * rows) == 0
 
 
-def begins_inside_sectors(what: Contraction) -> bool:
-    """Whether rows of an operand begin inside sectors of L2, so that TMA asks twice for each."""
+def begins_inside_lines(what: Contraction) -> bool:
+    """Whether rows of an operand begin inside lines of L2, so that TMA asks for more of them."""
     return any(
-        (side.shape[-1] or 0) * element_bytes(what.storage(which)) % SECTOR_BYTES
+        (side.shape[-1] or 0) * element_bytes(what.storage(which)) % LINE_BYTES
         for which, side in enumerate(what.operands)
     )
 

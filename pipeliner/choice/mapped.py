@@ -144,7 +144,8 @@ def _loop_work(
     if not have_producer(plans):
         alone = replace(info, loops=(found,))
         kept = _math_warp_registers(alone, plans, matmuls, registers, most)
-    work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine)
+    cluster = 1 if request.cluster == "auto" else request.cluster
+    work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine, cluster)
     work = replace(
         work,
         shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),

@@ -31,7 +31,7 @@ class Grid:
     tiles: int = 1
     """Output tiles that one CTA computes one after the other (persistent kernel: more than one)."""
     cluster: int = 1
-    """CTAs of a cluster, as far as copies tell."""
+    """CTAs of a cluster."""
     fills: int = 1
     """Times that the loop fills and drains its rings: 1 where a producer warp runs ahead across
     tiles, else once a tile."""

@@ -82,10 +82,12 @@ def work_of(
     threads: int,
     registers: int,
     machine: Machine,
+    cluster: int = 1,
 ) -> Work:
     """The descriptor of ``loop``.
 
-    ``threads``: of a CTA; ``registers``: of a thread, without what the loop's copies keep there.
+    ``threads``: of a CTA; ``registers``: of a thread, without what the loop's copies keep there;
+    ``cluster``: CTAs of a cluster, though fewer may share a copy.
     """
     rate = memory_rate(machine, loop)
     ctas = cta_count(info)
@@ -104,7 +106,7 @@ def work_of(
             trip=None if trip is None else trip * outer,
             most=loop.most_trip,
             tiles=outer,
-            cluster=max((1, *map(_cluster, copies))),
+            cluster=cluster,
             fills=1 if by_producer else outer,
         ),
         threads=_threads(
@@ -119,11 +121,6 @@ def work_of(
         wgmma=wgmma_timing(loop, copies, matmuls, machine, rate),
         stores=ResultStores(tile_bytes=written(info, loop) or _accumulated(info)),
     )
-
-
-def _cluster(plan: CopyPlan) -> int:
-    """CTAs of the cluster in which a copy is shared: more than share it, where it has ``ranks``."""
-    return 1 << plan.ranks.bit_length() if plan.ranks else plan.multicast
 
 
 def _threads(

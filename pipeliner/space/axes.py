@@ -12,7 +12,7 @@ from ..instructions.mapping import TENSOR
 from ..instructions.table import may_be_warpgroup_wide
 from ..machine import Machine
 from ..machine.constant import chosen, constant
-from ..mechanisms.tma import is_off_sectors
+from ..mechanisms.tma import is_off_lines
 from ..plan import Consumers, Mechanism, StoreMechanism
 from ..plan.request import Auto, ClusterAsked, DepthAsked, Instruction, Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
@@ -138,14 +138,12 @@ def may_gain_from_clusters(copies: Iterable[CopyInfo]) -> bool:
     """Whether clusters that multicast ``copies`` are worth a comparison.
 
     CTAs that wait for each other are slower wherever L2 keeps up, as it does with rows that begin
-    with sectors: 503x1736x1440, of rows of 22.5 lines, takes 10.0 us without and 11.1 with clusters
-    of two on an H200. Of rows that begin inside a sector each needs another request: 17 % faster at
-    4000x4104x4040 on an H100, 55.3 and 45.9 us at 2048x3000x2056 on an H200; 1224x1296x1672 by
-    128x112 takes 18.9 us without, 17.6 in pairs, 15.0 in two rows by two columns. 1280x768x1656 by
-    64x128 takes 15.5 us, 13.2, 12.4, and 12.1 in four by two; of 1664 along K, in sectors, 9.9,
-    11.9, 11.3 and 11.2.
+    with lines: 1280x768x1664 by 64x128 takes 9.9 us, 11.9 in pairs, 11.3 in two rows by two columns
+    and 11.2 in four by two on an H200. Other rows lie in a line more. Of 1656 along K it takes 15.5
+    us, 13.2, 12.4, and 12.1; 719x1592x4560 by 128x80 29.8, 27.9 in a row of two and 24.7 in a row
+    of four.
     """
-    return any(map(is_off_sectors, copies))
+    return any(map(is_off_lines, copies))
 
 
 def worthwhile_clusters(info: KernelInfo) -> Iterator[int]:
