@@ -208,11 +208,14 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
         what = workload.contraction(reordered)
         m, n, k = typical(what)
         for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
+            sides = (tile_m, what.a.k_major), (tile_n, what.b.k_major)
+            if not all(warpgroup_tiles.fills_a_box(*side) for side in sides):
+                continue
             tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine):
                 tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas, reordered=reordered)
                 yield what, in_raster_groups(what, tile, machine)
-                if ctas is None and begins_inside_lines(what):
+                if ctas is None and begins_inside_lines(what, tile):
                     yield from ((what, one) for one in in_clusters(what, tile, machine))
 
 
@@ -374,11 +377,14 @@ def _cuts_boxes(what: Contraction, tile: GemmTile) -> bool:
     return of_a % (SWIZZLE_ROWS * columns) == 0 and of_b % (SWIZZLE_ROWS * rows) == 0
 
 
-def begins_inside_lines(what: Contraction) -> bool:
-    """Whether rows of an operand begin inside lines of L2, so that TMA asks for more of them."""
+def begins_inside_lines(what: Contraction, tile: GemmTile) -> bool:
+    """Whether rows of an operand's tile begin inside lines of L2, so that TMA asks for more."""
     return any(
-        (side.shape[-1] or 0) * element_bytes(what.storage(which)) % LINE_BYTES
+        math.gcd(side.shape[-1] or 0, tile.k if side.k_major else extent)
+        * element_bytes(what.storage(which))
+        % LINE_BYTES
         for which, side in enumerate(what.operands)
+        for extent in [tile.n if which else tile.m]
     )
 
 

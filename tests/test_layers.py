@@ -19,6 +19,7 @@ LAYERS = [
         "diagnostics.planning",
         "diagnostics.running",
         "knobs",
+        "processors",
         "markup",
     },
     {"diagnostics"},

@@ -100,7 +100,8 @@ class ColumnBlocks:
 
     A column block has ``rows`` rows of ``span`` bytes. It is swizzled by row: TMA fills it box by
     box and wgmma reads it. ``stored``: the buffer ``[column_block, row, column]`` that replaces the
-    tile. ``columns``: elements in a row of a column block.
+    tile. ``columns``: elements in a row of a column block. The last one may have columns that are
+    none of the tile's: a box brings what lies beside it, or zeros, and nothing reads them.
     """
 
     stored: Buffer
@@ -111,10 +112,10 @@ class ColumnBlocks:
 
     @staticmethod
     def of(tile: Buffer, span: int) -> ColumnBlocks:
-        """Return the column blocks of ``tile``, whose rows are multiples of ``span`` bytes."""
+        """Return the column blocks of ``tile``, of ``span`` bytes in a row."""
         *outer, row = (const_int(extent) or 0 for extent in tile.shape)
         columns = span // dtype_bytes(tile.dtype)
-        count, rows = row // columns, math.prod(outer)
+        count, rows = -(-row // columns), math.prod(outer)
         shape = [count, rows, columns]
         stored = buffer(shape, str(tile.dtype), str(tile.name), str(tile.scope()), ATOM_BYTES)
         return ColumnBlocks(stored, span, count, rows, columns)

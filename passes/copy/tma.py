@@ -127,10 +127,13 @@ def _beyond_bounds(copy: Copy, view: View, ranges: Any = None) -> list[Expr]:
     return beyond(copy.mask, inside(view.shape, view.indices, copy.order, analyzer), analyzer)
 
 
-def column_blocks_of(tile: Buffer) -> ColumnBlocks:
-    """Return the layout in shared memory of a tile that TMA fills."""
+def column_blocks_of(tile: Buffer, *, spare: bool = False) -> ColumnBlocks:
+    """Return the layout in shared memory of a tile that TMA fills, or that wgmma reads.
+
+    ``spare``: the last block of a row may have room to spare.
+    """
     row = (const_int(tile.shape[-1]) or 0) * dtype_bytes(tile.dtype)
-    return ColumnBlocks.of(tile, column_block_bytes(row))
+    return ColumnBlocks.of(tile, column_block_bytes(row, spare=spare))
 
 
 def issue_boxes(fill: TileFill) -> Issued:

@@ -25,6 +25,7 @@ from tvm.script import tirx as T
 
 from ...diagnostics import TEXT, Reason, Why
 from ...errors import LoweringError
+from ...mechanisms.layouts import swizzle_span
 from ...mechanisms.table import moved_by
 from ...plan import CopyPlan, KernelPlan
 from ...values.op import Op
@@ -36,7 +37,6 @@ from ..copy.clusters import Cluster, check_loops, find_cluster, in_clusters
 from ..copy.copies import issue
 from ..copy.issued import TileFill, not_issued
 from ..copy.layouts import ROW_MAJOR, ColumnBlocks, Swizzle
-from ..copy.tma import column_blocks_of
 from ..fragments.derived import derive
 from ..ir.kernels import inside_grid, map_kernels, map_statement, on_host
 from ..ir.named_pass import named_pass
@@ -114,9 +114,14 @@ def map_tiles(func: Any, facts: Facts, plan: KernelPlan, notes: list[Why] | None
 
 def _in_boxes(ops: Mapping[str, Any], plan: KernelPlan) -> dict[Buffer, Swizzle | ColumnBlocks]:
     """Return the layouts of tiles that a producer warp fills."""
-    produced = {copy.op for copy in plan.copies if moved_by(copy).by_producer}
-    found = (op.dst for name, op in ops.items() if name in produced and isinstance(op, Copy))
-    return {tile: column_blocks_of(tile) for tile in found}
+    spans = {
+        copy.op: swizzle_span(copy.layout) for copy in plan.copies if moved_by(copy).by_producer
+    }
+    return {
+        op.dst: ColumnBlocks.of(op.dst, spans[name])
+        for name, op in ops.items()
+        if name in spans and isinstance(op, Copy)
+    }
 
 
 def _has_ops(stmt: Stmt) -> bool:

@@ -39,8 +39,8 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...instructions.wgmma_shapes import ROWS, WARPGROUP
-from ...mechanisms.stores import filled_together, is_by_tma, staged_span
+from ...instructions.wgmma_shapes import ROWS, WARPGROUP, covering_span
+from ...mechanisms.stores import filled_together, is_by_tma
 from ...plan import CONSUMER, StorePlan
 from ...values.op import Op
 from ...values.origin import Origin, Place
@@ -118,7 +118,7 @@ class Staged:
         target = tiles.nest.store.buffer
         rows, columns = plan.box
         size = dtype_bytes(target.dtype)
-        span = staged_span(columns * size)
+        span = covering_span(columns * size)
         groups = threads.groups * threads.count // WARPGROUP
         shape = [groups * plan.slots, rows, span // size]
         name = f"{target.name}_staged"

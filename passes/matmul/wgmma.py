@@ -157,7 +157,8 @@ class _Warpgroup:
         row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         col0 = simplify(tirx.floordiv(group, groups) * self.n)
         self.column_blocks = {
-            side.buffer: known.get(side.buffer) or column_blocks_of(side.buffer)
+            side.buffer: known.get(side.buffer)
+            or column_blocks_of(side.buffer, spare=not side.k_major)
             for side in (matmul.a, matmul.b)
             if is_shared(side.buffer)
         }

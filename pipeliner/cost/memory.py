@@ -19,7 +19,7 @@ import math
 from typing import Final
 
 from ..machine import Machine
-from ..machine.constant import constant, derived, fitted, measured
+from ..machine.constant import constant, derived, fitted
 from .descriptor import Depth, Work
 
 LOADED_LATENCY_US: Final = constant(

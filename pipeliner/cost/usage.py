@@ -22,7 +22,7 @@ from ..instructions.table import multiplied_by, rate_of
 from ..instructions.wgmma_shapes import ROWS
 from ..machine import WARP, Machine
 from ..machine.constant import constant, counted, documented, fitted, measured
-from ..mechanisms.layouts import shared_bytes
+from ..mechanisms.layouts import boxed_bytes, shared_bytes
 from ..mechanisms.table import moved_by
 from ..mechanisms.tma import lines_of_row, requests_of_row, sectors_of_row
 from ..plan import CopyPlan, MatmulPlan
@@ -277,8 +277,9 @@ def of_copy(
     """
     moved, by = shared_bytes(copy), moved_by(plan)
     if by.by_producer:
+        moved = boxed_bytes(copy, plan)
         own = moved // plan.multicast
-        rows = own / min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
+        rows = own / min(LINE_BYTES, moved / copy.elements * copy.shape[-1])
         gathered = IM2COL_LINE_CYCLES if plan.view in PIXEL_VIEWS else 0.0
         crowded = sharing / CROWDED_ROWS_PER_CYCLE if _share_lines(copy) else 0.0
         extra = outside * ZERO_FILL_LINE_CYCLES + gathered + crowded

@@ -122,6 +122,14 @@ def equal_rows(m: int) -> list[int]:
     return sorted(rows for rows in parts if least <= rows <= max(COLUMNS) and rows % ROWS)
 
 
+def fills_a_box(extent: int, k_major: bool) -> bool:
+    """Whether rows of an operand's tile are worth boxes: one at least is full, or lies along K.
+
+    8x16352x3632, A transposed, takes 41.4 us by boxes of 8 rows of A on an H200, 39.5 by warps.
+    """
+    return k_major or extent >= ROWS
+
+
 SHORT_BOX_BYTES: Final = constant(
     "SHORT_BOX_BYTES",
     64,

@@ -22,13 +22,16 @@ from ..plan.kinds import MatmulInstruction
 from ..plan.request import AccumulateAsked, OperandAsked, RolesAsked
 from ..values.elements import element
 from ..values.facts import MatmulInfo
+from .dtypes import element_bytes
 from .registers import CONSUMER_OVERHEAD, INSTRUCTION_OVERHEAD
 from .warpgroup_registers import consumer_registers, launch_registers, sums_per_register
 from .warps import asked_warps, with_asked
 from .wgmma_shapes import (
     MAX_COLUMNS,
     ROWS,
+    SPANS,
     WARPGROUP,
+    begin_with_blocks,
     is_integer_width,
     is_transposed,
     multiplied_type,
@@ -174,6 +177,8 @@ def _map(
             continue
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
+        if not begin_with_blocks(info, columns):
+            continue
         groups = rows * columns
         per_register = sums_per_register(info.acc_dtype)
         accumulators = info.m * info.n // groups // WARPGROUP // per_register
@@ -196,6 +201,9 @@ def _map(
             break
     if best is None:
         asked = list(asked_warps(warps))
+        if warps is not None and not begin_with_blocks(info, warps[1]):
+            columns = max(SPANS) // element_bytes(info.b_dtype)
+            asked.append(Reason("wgmma.column_block", columns=info.n // warps[1], multiple=columns))
         if roles not in ("auto", 0):
             asked.append(Reason("mapping.asked_warpgroups", groups=roles))
         return with_asked(_no_split(info, machine, ping_pong), *asked)

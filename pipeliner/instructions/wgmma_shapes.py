@@ -50,7 +50,7 @@ SPANS: Final = constant(
     (128, 64, 32),
     "bytes",
     "bytes of a row of an operand that a swizzle covers, widest first",
-    formula="swizzle = the first of SPANS that divides a row",
+    formula="swizzle = the first of SPANS that divides a row along K, the least that another fits",
     source=documented("PTX ISA, wgmma matrix descriptor"),
     date="2026-11-21",
 )
@@ -113,11 +113,25 @@ def shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> Reason | N
         row = info.k * element_bytes(kind)
         if k_major and row % min(SPANS):
             return Reason("wgmma.row", buffer=name, nbytes=row, multiple=min(SPANS))
-    for name, k_major, extent in (("A", info.a_k_major, info.m), ("B", info.b_k_major, info.n)):
-        if not k_major and extent % ROWS:
-            covered = {"multiple": ROWS, "nbytes": SPANS[0]}
-            return Reason("wgmma.column_block", operand=name, columns=extent, **covered)
     return None
+
+
+def covering_span(row: int) -> int:
+    """Bytes that the swizzle of a row covers that need not fill it: the least that it fits into.
+
+    A row that is wider than any lies in blocks of the widest, the last of which may have room to
+    spare.
+    """
+    return min(span for span in SPANS if span >= min(row, max(SPANS)))
+
+
+def begin_with_blocks(info: MatmulInfo, groups: int) -> bool:
+    """Whether the columns of each of some warpgroups side by side begin with a column block.
+
+    One descriptor names where they begin. Along K every column is a row of the tile.
+    """
+    row = info.n // groups * element_bytes(info.b_dtype)
+    return groups == 1 or info.b_k_major or row % max(SPANS) == 0
 
 
 def multiplied_type(info: MatmulInfo) -> str:

@@ -43,6 +43,8 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "POWER_LIMITED_RATE": 1.0,
     "PRODUCER_CYCLES": 0,
     "RESTART_CYCLES": 0,
+    "SECOND_LINE": 0.0,
+    "SHARED_ARRIVAL": 1.0,
     "SPARE_DEPTH": 2,
     "SPARE_SLOTS": 0,
     "STORE_SLOT_CYCLES": 0,

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from ..diagnostics import Reason, Why, all_of, each_of
 from ..errors import PlanError, TargetError
@@ -20,19 +20,30 @@ from ..plan.request import Request
 from ..values.facts import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..values.op import Op
 from .cp_async import cache_of, chunks_of, cp_async_obstacle, cp_async_reasons
-from .layouts import converting, is_k_major, layout_of, readers, reads_matrices
+from .layouts import converting, is_k_major, layout_of, may_have_room, readers, reads_matrices
 from .register import staged
 from .table import COPY_MECHANISMS, PRODUCED, moved_by
 from .tma import box_reasons, tma_obstacle
 from .vectors import width
 
 
+class _Obstacle(Protocol):
+    def __call__(self, copy: CopyInfo, machine: Machine, *, spare: bool = False) -> Why | None: ...
+
+
+class _Reasons(Protocol):
+    def __call__(self, copy: CopyInfo, *, spare: bool = False) -> tuple[Reason, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ProducedCopy:
-    """What a mechanism of a producer warp says of a copy: what it misses, and how it is made."""
+    """What a mechanism of a producer warp says of a copy: what it misses, and how it is made.
 
-    obstacle: Callable[[CopyInfo, Machine], Why | None]
-    reasons: Callable[[CopyInfo], tuple[Reason, ...]]
+    ``spare``: whether the last column block of a row may have room to spare.
+    """
+
+    obstacle: _Obstacle
+    reasons: _Reasons
 
 
 PRODUCED_COPIES: Final[Mapping[str, ProducedCopy]] = {
@@ -127,7 +138,8 @@ def _mechanism(
     if copy.dst_scope == "local":
         return "direct", (Reason("mechanism.into_registers"),)
     if reading and multiplied_by(reading[0][1]).warpgroup_wide:
-        return _warpgroup_mechanism(copy, vector, machine, request)
+        spare = any(may_have_room(is_k_major(copy, op), plan) for op, plan in reading)
+        return _warpgroup_mechanism(copy, vector, machine, request, spare=spare)
     if asked != "auto" and asked in PRODUCED:
         produced = PRODUCED_COPIES[asked]
         why = produced.obstacle(copy, machine) or _by_warp_obstacle(copy, reading, request)
@@ -147,11 +159,12 @@ def _mechanism(
 
 
 def _warpgroup_mechanism(
-    copy: CopyInfo, vector: int, machine: Machine, request: Request
+    copy: CopyInfo, vector: int, machine: Machine, request: Request, *, spare: bool
 ) -> tuple[Mechanism, tuple[Reason, ...]]:
     """The mechanism for a tile that wgmma reads: a producer's, TMA's where none is asked for.
 
-    Where that cannot make the copy, cp.async does.
+    Where that cannot make the copy, cp.async does. ``spare``: the last column block of a row may
+    have room to spare.
     """
     asked = request.mechanism
     if asked not in ("auto", "cp_async", *PRODUCED):
@@ -159,14 +172,14 @@ def _warpgroup_mechanism(
         raise PlanError("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
     mechanism: Mechanism = "tma" if asked == "auto" or asked == "cp_async" else asked
     produced = PRODUCED_COPIES[mechanism]
-    obstacle = produced.obstacle(copy, machine)
+    obstacle = produced.obstacle(copy, machine, spare=spare)
     if request.roles == 0 and not obstacle:
         obstacle = Reason("mechanism.no_producer")
     if asked == mechanism and obstacle:
         error = PlanError if machine.has_tma else TargetError
         raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=obstacle)
     if asked != "cp_async" and not obstacle:
-        return mechanism, produced.reasons(copy)
+        return mechanism, produced.reasons(copy, spare=spare)
     no_vectors = cp_async_obstacle(copy, vector, machine)
     if no_vectors:
         raise PlanError(

@@ -8,7 +8,7 @@ dimension and a chunk has 16 bytes:
 - ``swizzle-128B``, ``swizzle-64B``, ``swizzle-32B``: a row is cut into column blocks of that many
   bytes, and chunk ``c`` of row ``r`` of a block is stored at ``c ^ (r % 8)``, ``c ^ (r // 2 % 4)``
   and ``c ^ (r // 4 % 2)``: TMA's swizzles (PTX ISA, tensor swizzle modes). The chunks of one column
-  of eight neighbouring rows then lie in different banks.
+  of eight neighbouring rows then lie in different banks. The last block may have room to spare.
 - ``rotated-128B``, a rotated swizzle: of the ``n`` chunks of row ``r``, chunk ``c`` is stored at
   ``(c + r % 2) % n ^ (r // 2 % 4 * 2)``. Where every other row of the source begins in the middle
   of a sector, the two halves of a sector lie side by side in the tile too, and are one read.
@@ -22,7 +22,7 @@ from typing import Final
 from ..diagnostics import Reason
 from ..instructions.dtypes import LINE_BYTES, SECTOR_BYTES, element_bytes
 from ..instructions.table import multiplied_by
-from ..instructions.wgmma_shapes import SPANS
+from ..instructions.wgmma_shapes import SPANS, covering_span
 from ..machine import Machine
 from ..machine.constant import constant, documented
 from ..plan import CopyPlan, MatmulPlan, Mechanism
@@ -156,7 +156,20 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
             return "row-major", Reason("layout.neighbours")
     if operands == "descriptor":
         reason = Reason("layout.descriptor")
+        if may_have_room(k_major, plan):
+            return f"swizzle-{covering_span(row)}B", reason
     return _swizzled(copy, reason)
+
+
+def may_have_room(k_major: bool, plan: MatmulPlan) -> bool:
+    """Whether the last column block of a row may have room to spare, which nothing reads.
+
+    wgmma reads columns one by one where K lies outermost; along K it reads whole blocks. A block
+    half full is a request of L2 for each row less than blocks half as wide: 2048x2560x4096 by
+    128x176 with K outermost takes 100 us in eleven blocks of 32 bytes on an H200, and 65 with K
+    innermost.
+    """
+    return multiplied_by(plan).operands == "descriptor" and not k_major
 
 
 def _swizzled(copy: CopyInfo, reason: Reason) -> tuple[str, Reason]:
@@ -171,6 +184,17 @@ def _swizzled(copy: CopyInfo, reason: Reason) -> tuple[str, Reason]:
 def shared_bytes(copy: CopyInfo) -> int:
     """Bytes of the tile in shared memory."""
     return copy.elements * element_bytes(copy.dtype)
+
+
+def swizzle_span(layout: str) -> int:
+    """Bytes of a row of a column block; 0 where a layout has none."""
+    return next((span for span in SPANS if layout == f"swizzle-{span}B"), 0)
+
+
+def boxed_bytes(copy: CopyInfo, plan: CopyPlan) -> int:
+    """Bytes of the tile with what lies in its column blocks beside it, which boxes fill as well."""
+    row, span = copy.shape[-1] * element_bytes(copy.dtype), swizzle_span(plan.layout)
+    return shared_bytes(copy) // row * (-(-row // span) * span if span else row)
 
 
 def laid_out(loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine) -> LoopInfo:
@@ -193,4 +217,5 @@ def laid_out(loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine) -> L
 def _extra_bytes(copy: CopyInfo, plan: CopyPlan, machine: Machine) -> int:
     widened = copy.dtype == "bfloat16" and machine.capability < BF16_CAPABILITY
     padding = CHUNK * (copy.elements // copy.shape[-1]) if plan.layout == PADDED else 0
+    padding += boxed_bytes(copy, plan) - shared_bytes(copy)
     return shared_bytes(copy) * widened + padding * (1 + widened)

@@ -12,7 +12,7 @@ on every GPU with TMA, without what is of one architecture alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -35,7 +35,7 @@ from ..plan import (
     RolePlan,
 )
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from .layouts import shared_bytes
+from .layouts import boxed_bytes
 from .ping_pong import ping_pong_obstacle, why_cooperative
 from .table import moved_by
 
@@ -193,19 +193,26 @@ def _all_pairs(
     """
     several, by_warp, late = len(info.loops) > 1, reads_by_lane(matmuls), by_warpgroup(matmuls)
     by_tma = _by_tma(copies)
+    infos = {op.op: op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
+    infos |= {op.op: op for op in info.before}
+    boxed = {plan.op: boxed_bytes(infos[plan.op], plan) for plan in copies if plan.op in by_tma}
 
     def released(pair: MbarrierPair) -> MbarrierPair:
         ctas = len(released_to(pair, copies, cluster))
         return replace(pair, arrivals=pair.arrivals * ctas)
 
     return (
-        *(_pair_before(copy, arrivals) for copy in info.before if copy.op in by_tma),
+        *(
+            _pair_before(copy, boxed[copy.op], arrivals)
+            for copy in info.before
+            if copy.op in by_tma
+        ),
         *(
             released(pair)
             for found, plan in zip(info.loops, loops)
             if plan.pipelined
             for pair in _mbarrier_pairs(
-                found, plan, by_tma, arrivals, several, by_warp, late, alone=cluster > 1
+                found, plan, boxed, arrivals, several, by_warp, late, alone=cluster > 1
             )
         ),
     )
@@ -227,10 +234,10 @@ def _sharing(ping_pong: int, each: int, why: Reason | None) -> Reason:
     return Reason("consumers.cooperative")
 
 
-def _pair_before(copy: CopyInfo, arrivals: int) -> MbarrierPair:
+def _pair_before(copy: CopyInfo, nbytes: int, arrivals: int) -> MbarrierPair:
     """The mbarriers of a tile that is copied before the loops, once or for each tile.
 
-    ``arrivals``: of the consumers of a CTA.
+    ``nbytes``: that arrive; ``arrivals``: of the consumers of a CTA.
     """
     again = copy.around != BEFORE
     return MbarrierPair(
@@ -239,7 +246,7 @@ def _pair_before(copy: CopyInfo, arrivals: int) -> MbarrierPair:
         empty=f"{EMPTY}_{copy.dst}" if again else "",
         rings=(copy.dst,),
         depth=1,
-        bytes=shared_bytes(copy),
+        bytes=nbytes,
         producer=PRODUCER,
         consumer=CONSUMER,
         arrivals=arrivals if again else 0,
@@ -250,7 +257,7 @@ def _pair_before(copy: CopyInfo, arrivals: int) -> MbarrierPair:
 def _mbarrier_pairs(
     loop: LoopInfo,
     plan: LoopPlan,
-    by_tma: tuple[str, ...],
+    boxed: Mapping[str, int],
     arrivals: int,
     several: bool,
     by_warp: bool,
@@ -260,12 +267,13 @@ def _mbarrier_pairs(
 ) -> list[MbarrierPair]:
     """A full/empty mbarrier pair for each depth among the rings: slots of one depth share it.
 
-    ``by_warp``: each warp releases slots, not each warpgroup. ``late``: what reads them is in
-    flight when the step ends. ``alone``: slots of each depth are released for themselves. In a
-    cluster a deeper ring's copies say nothing of the steps in which others fill the shallower one.
+    ``boxed``: bytes of each copy of a producer. ``by_warp``: each warp releases slots, not each
+    warpgroup. ``late``: what reads them is in flight when the step ends. ``alone``: slots of each
+    depth are released for themselves. In a cluster a deeper ring's copies say nothing of the steps
+    in which others fill the shallower one.
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
-    moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
+    moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in boxed]
     release = _released_at(loop)
     lanes = {release[name] for name in _read_by_lanes(loop) if name in release}
     groups: dict[tuple[int, int], list[CopyInfo]] = {}
@@ -285,7 +293,7 @@ def _mbarrier_pairs(
                 empty=EMPTY + name if first else "",
                 rings=tuple(dict.fromkeys(op.dst for op in own)),
                 depth=depth,
-                bytes=sum(shared_bytes(op) for op in own),
+                bytes=sum(boxed[op.op] for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
                 arrivals=each if first else 0,

@@ -17,7 +17,7 @@ from ..errors import PlanError
 from ..instructions.dtypes import SECTOR_BYTES, element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.wgmma import consumer_groups
-from ..instructions.wgmma_shapes import ROWS, SPANS
+from ..instructions.wgmma_shapes import ROWS, SPANS, covering_span
 from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, derived, documented, measured
 from ..plan import CopyPlan, MatmulPlan, StoreMechanism, StorePlan
@@ -218,15 +218,6 @@ def slot_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -
     return sum(math.ceil(wide / store.box[1]) - store.slots for store in staged)
 
 
-def staged_span(row: int) -> int:
-    """Bytes that the swizzle of staged boxes covers: the least of ``SPANS`` that ``row`` fits into.
-
-    ``row``: bytes of a row of results. Where that is wider than any, boxes are of the widest, and
-    the last one may be narrower: it keeps the pitch of its swizzle.
-    """
-    return min(span for span in SPANS if span >= min(row, max(SPANS)))
-
-
 def filled_together(swap_ab: bool, dtype: str) -> int:
     """Boxes that the rows of one instruction fill: with A and B swapped several, side by side."""
     return ROWS * element_bytes(dtype) // max(SPANS) if swap_ab else 1
@@ -321,7 +312,7 @@ def _staged(
     size = element_bytes(store.dtype)
     groups = matmul.warps[0] * matmul.warps[1] // WARPGROUP_WARPS
     groups *= consumer_groups(request.consumers)
-    span = staged_span(columns * size)
+    span = covering_span(columns * size)
     boxes = math.ceil(columns * size / span)
     wide = min(columns, span // size)
     together = filled_together(matmul.swap_ab, store.dtype)

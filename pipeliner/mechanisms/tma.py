@@ -15,7 +15,7 @@ from typing import Final
 
 from ..diagnostics import Reason, Value, Why
 from ..instructions.dtypes import LINE_BYTES, SECTOR_BYTES, element_bytes
-from ..instructions.wgmma_shapes import SPANS
+from ..instructions.wgmma_shapes import SPANS, covering_span
 from ..machine import Machine
 from ..machine.constant import constant, documented, fitted
 from ..plan.kinds import CopyMechanism
@@ -63,9 +63,9 @@ SECOND_LINE: Final = constant(
     formula="requests = 1 + SECOND_LINE * (lines - 1)",
     source=fitted(
         "H200, 2,880 kernels of 210 drawn products",
-        "regret of 16 of which tiles were compared in clusters 1.055 with 0, 1.044 with 0.25, 1.027 "
-        "with 0.5; of the others 1.033, 1.033, 1.034; 583x3040x1872 by 128x128 takes 20.8 us, 17.5 "
-        "in clusters of four",
+        "regret of 16 of which tiles were compared in clusters 1.055 with 0, 1.044 with 0.25, "
+        "1.027 with 0.5; of the others 1.033, 1.033, 1.034; 583x3040x1872 by 128x128 takes 20.8 "
+        "us, 17.5 in clusters of four",
     ),
     date="2026-11-28",
 )
@@ -131,8 +131,11 @@ MAX_EXTENT: Final = constant(
 )
 
 
-def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
-    """The requirement of TMA that ``copy`` misses, with its numbers; None: none."""
+def tma_obstacle(copy: CopyInfo, machine: Machine, *, spare: bool = False) -> Why | None:
+    """The requirement of TMA that ``copy`` misses, with its numbers; None: none.
+
+    ``spare``: the last box of a row may bring what lies beside the tile.
+    """
     if not machine.has_tma:
         return Reason("box.machine", machine=machine.name, arch=machine.arch)
     if copy.bound:
@@ -146,7 +149,8 @@ def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
     rank = len(copy.src_dims)
     if not 2 <= rank <= MAX_RANK:
         return Reason("box.rank", most=MAX_RANK, buffer=copy.src, rank=rank)
-    return stride_obstacle(copy.src, copy.dtype, copy.src_strides) or _box_obstacle(copy)
+    unit = STRIDE_UNIT if spare else min(SPANS)
+    return stride_obstacle(copy.src, copy.dtype, copy.src_strides) or _box_obstacle(copy, unit)
 
 
 def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> Reason | None:
@@ -217,13 +221,14 @@ def window_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None
     return tuple(reversed(found)) if fits else None
 
 
-def _box_obstacle(copy: CopyInfo) -> Reason | None:
+def _box_obstacle(copy: CopyInfo, unit: int) -> Reason | None:
+    """What keeps a tile from being boxes; ``unit``: bytes that divide its rows."""
     walked = [dim for dim in copy.src_dims if dim is not None]
     if copy.view == "tensor" and walked != list(range(len(copy.shape))):
         return Reason("box.order", buffer=copy.dst, dimensions=tuple(walked))
     row = copy.shape[-1] * element_bytes(copy.dtype)
-    if row % min(SPANS):
-        return Reason("box.row", buffer=copy.dst, nbytes=row, multiple=min(SPANS))
+    if row % unit:
+        return Reason("box.row", buffer=copy.dst, nbytes=row, multiple=unit)
     pixels = copy.view in PIXEL_VIEWS
     most, what = (MAX_PIXELS, "pixels") if pixels else (MAX_BOX, "elements")
     for extent in copy.shape[:-1]:
@@ -235,14 +240,7 @@ def _box_obstacle(copy: CopyInfo) -> Reason | None:
 
 def is_off_sectors(copy: CopyInfo) -> bool:
     """Whether some rows of the boxes begin inside a sector of L2."""
-    size = element_bytes(copy.dtype)
-    return any(stride and stride * size % SECTOR_BYTES for stride in copy.src_strides[:-1])
-
-
-def is_off_lines(copy: CopyInfo) -> bool:
-    """Whether some rows of the boxes begin inside a line of L2."""
-    size = element_bytes(copy.dtype)
-    return any(stride and stride * size % LINE_BYTES for stride in copy.src_strides[:-1])
+    return _starts(copy) % SECTOR_BYTES != 0
 
 
 def requests_of_row(copy: CopyInfo) -> float:
@@ -269,26 +267,34 @@ def lines_of_row(copy: CopyInfo) -> float:
     ``2 - inside / starts``: rows begin at the ``starts`` multiples, within a line, of what their
     strides have in common with it; from ``inside`` of those a row ends in the same line.
     """
-    size = element_bytes(copy.dtype)
-    strides = [stride * size for stride in copy.src_strides[:-1] if stride is not None]
-    step = math.gcd(LINE_BYTES, *strides)
-    row = min(LINE_BYTES, copy.shape[-1] * size)
+    step = _starts(copy)
+    row = min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
     inside = (LINE_BYTES - row) // step + 1
     return 2 - inside / (LINE_BYTES // step)
 
 
-def column_block_bytes(row: int) -> int:
-    """Bytes of a row that one box takes: the widest swizzle that divides it."""
-    return next(span for span in SPANS if row % span == 0)
+def _starts(copy: CopyInfo) -> int:
+    """Bytes that divide where rows of the boxes begin, and a line: a tile lies beside another."""
+    size = element_bytes(copy.dtype)
+    strides = [stride * size for stride in copy.src_strides[:-1] if stride is not None]
+    return math.gcd(LINE_BYTES, *strides, copy.shape[-1] * size)
 
 
-def box_reasons(copy: CopyInfo) -> tuple[Reason, ...]:
+def column_block_bytes(row: int, *, spare: bool = False) -> int:
+    """Bytes of a row that one box takes: the widest swizzle that divides it.
+
+    ``spare``: the least that it fits into, or the widest, of which the last may have room to spare.
+    """
+    return covering_span(row) if spare else next(span for span in SPANS if row % span == 0)
+
+
+def box_reasons(copy: CopyInfo, *, spare: bool = False) -> tuple[Reason, ...]:
     """What a plan says of a copy by TMA: its boxes, and what is in them."""
     row = copy.shape[-1] * element_bytes(copy.dtype)
-    blocks = row // column_block_bytes(row)
+    span = column_block_bytes(row, spare=spare)
     boxes = Reason("box.one")
-    if blocks > 1:
-        boxes = Reason("box.blocks", boxes=blocks, nbytes=column_block_bytes(row))
+    if row > span:
+        boxes = Reason("box.blocks", boxes=-(-row // span), nbytes=span)
     filled = (Reason("mechanism.zero_filled"),) if copy.masked else ()
     view = _VIEWS.get(copy.view)
     return boxes, *filled, *((Reason(view),) if view else ())

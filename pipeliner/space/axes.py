@@ -12,7 +12,7 @@ from ..instructions.mapping import TENSOR
 from ..instructions.table import may_be_warpgroup_wide
 from ..machine import Machine
 from ..machine.constant import chosen, constant
-from ..mechanisms.tma import is_off_lines
+from ..mechanisms.tma import lines_of_row
 from ..plan import Consumers, Mechanism, StoreMechanism
 from ..plan.request import Auto, ClusterAsked, DepthAsked, Instruction, Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
@@ -143,7 +143,7 @@ def may_gain_from_clusters(copies: Iterable[CopyInfo]) -> bool:
     us, 13.2, 12.4, and 12.1; 719x1592x4560 by 128x80 29.8, 27.9 in a row of two and 24.7 in a row
     of four.
     """
-    return any(map(is_off_lines, copies))
+    return any(lines_of_row(copy) > 1 for copy in copies)
 
 
 def worthwhile_clusters(info: KernelInfo) -> Iterator[int]:

@@ -114,6 +114,12 @@ def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
             GemmTile(128, 128, 128, persistent=2),
             {"store": "tma"},
         ),
+        # The last column block has room to spare: of B, of A as columns, of both, in clusters.
+        (Gemm(500, 656, 328, layout="NN"), GemmTile(128, 160, 64), {}),
+        (Gemm(504, 640, 328, layout="TN", dtype="bfloat16"), GemmTile(168, 128, 64), {}),
+        (Gemm(1008, 1136, 456, layout="TN"), GemmTile(128, 176, 64), {"cluster": 4}),
+        (Gemm(1000, 560, 264, layout="NN"), GemmTile(256, 112, 64, persistent=5), {}),
+        (Gemm(300, 200, 2000, layout="NN"), GemmTile(64, 136, 64, splits=4), {}),
     ],
     ids=str,
 )

@@ -282,7 +282,7 @@ def test_pixels_of_one_image_are_copied_in_vectors_where_channels_lie_outside():
         plan = pipeliner.plan_of(pipeliner.pipeline(schedule_conv(conv, tile), "a100"))
         widths.append({copy.src: copy.vector_bytes for copy in plan.copies})
     assert widths == [{"X": 2, "W": 16}, {"X": 16, "W": 16}]
-    assert default_tile(conv2d(32, 56, 56, 256, 64, 1, 1, layout="NCHW"), H100).by_image
+    assert default_tile(conv2d(32, 28, 28, 512, 128, 1, 1, layout="NCHW"), H100).by_image
 
 
 def test_images_are_kept_apart_in_convolutions_alone():

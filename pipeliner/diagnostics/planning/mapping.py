@@ -82,8 +82,8 @@ SENTENCES: Final = {
     ),
     "wgmma.row": "rows of '{buffer}' have {nbytes} bytes, no multiple of {multiple}",
     "wgmma.column_block": (
-        "{operand} lies with K outermost in shared memory: its {columns} columns are no multiple "
-        "of the {multiple} that one swizzle of {nbytes} bytes covers"
+        "where K lies outermost, the {columns} columns of a warpgroup are no multiple of the "
+        "{multiple} of a column block"
     ),
     "wgmma.split": (
         "tile {tile:by} does not split into 1 to {groups} warpgroups of {rows} rows and at most "

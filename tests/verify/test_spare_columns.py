@@ -1,0 +1,92 @@
+"""Operands of wgmma with K outermost whose last column block has room to spare."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeliner
+from pipeliner.errors import PlanError
+from pipeliner.instructions import wgmma
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.proof.prove import prove
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.verification.verdict import verify_workload
+
+
+def kernel_of(gemm: Gemm, tile: GemmTile, **asked: object) -> Kernel:
+    given = {"instruction": "wgmma", "prove": False, **asked}
+    return pipeliner.build(schedule_gemm(gemm, tile), "h100", **given)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "boxes", "nbytes"),
+    [
+        (Gemm(192, 320, 192, layout="TN"), GemmTile(128, 160, 64), 3, 128 + 192),
+        (Gemm(200, 312, 200, layout="TN"), GemmTile(168, 64, 64), 1, 192 + 64),  # A and B swapped
+        (Gemm(200, 312, 200, layout="NN"), GemmTile(64, 136, 64), 3, 64 + 192),
+        (Gemm(70, 56, 104, layout="NN", dtype="bfloat16"), GemmTile(64, 56, 64), 1, 64 + 64),
+        (Gemm(70, 24, 104, layout="NN"), GemmTile(64, 24, 64), 1, 64 + 32),
+        (Gemm(70, 8, 104, layout="NN"), GemmTile(64, 8, 64), 1, 64 + 16),
+    ],
+    ids=str,
+)
+def test_boxes_fill_whole_blocks(gemm: Gemm, tile: GemmTile, boxes: int, nbytes: int) -> None:
+    kernel = kernel_of(gemm, tile)
+    assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
+    (pair,) = kernel.plan.mbarriers
+    assert pair.bytes == nbytes * 128  # 64 steps of K of two bytes each
+    reasons = " ".join(str(copy.reason) for copy in kernel.plan.copies)
+    assert boxes == 1 or f"{boxes} boxes" in reasons
+    verdict = verify_workload(kernel, gemm)
+    assert verdict.ok, verdict
+
+
+def test_what_lies_beside_the_tile_may_be_another_one_s() -> None:
+    """Boxes of the first tile reach into columns of the second, of which they read nothing."""
+    kernel = kernel_of(Gemm(64, 320, 256, layout="NN"), GemmTile(64, 160, 64), depth=3)
+    assert verify_workload(kernel, Gemm(64, 320, 256, layout="NN")).ok
+    (found,) = prove(kernel.lowered).kernels
+    assert found.ok, found.statement
+
+
+@pytest.mark.parametrize("mechanism", ["tma", "cp_async"])
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_in_clusters_and_by_threads(mechanism: str, cluster: int) -> None:
+    gemm = Gemm(512, 336, 200, layout="NN")
+    if mechanism == "cp_async" and cluster > 1:
+        with pytest.raises(PlanError, match="cluster"):
+            kernel_of(gemm, GemmTile(128, 168, 64), mechanism=mechanism, cluster=cluster)
+        return
+    kernel = kernel_of(gemm, GemmTile(128, 168, 64), mechanism=mechanism, cluster=cluster)
+    assert verify_workload(kernel, gemm).ok
+
+
+def test_warpgroups_side_by_side_begin_with_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two would begin in the middle of one, which no descriptor can name."""
+    gemm, tile = Gemm(64, 384, 128, layout="NN"), GemmTile(64, 192, 64)
+    with pytest.raises(PlanError, match="the 96 columns of a warpgroup are no multiple of the 64"):
+        kernel_of(gemm, tile, warps=(4, 2))
+    assert verify_workload(kernel_of(gemm, tile, warps=(4, 3)), gemm).ok
+    monkeypatch.setattr(wgmma, "begin_with_blocks", lambda info, groups: True)
+    assert not verify_workload(kernel_of(gemm, tile, warps=(4, 2)), gemm).ok
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    layout=st.sampled_from(["NN", "TN", "TT"]),
+    rows=st.integers(1, 25),
+    columns=st.integers(1, 25),
+    along=st.sampled_from("mn"),
+    steps=st.integers(1, 3),
+    dtype=st.sampled_from(["float16", "bfloat16"]),
+)
+def test_drawn_extents(
+    layout: str, rows: int, columns: int, along: str, steps: int, dtype: str
+) -> None:
+    m, n = (8 * rows, 64) if along == "m" else (64, 8 * columns)
+    gemm = Gemm(8 * rows + 40, 8 * columns + 24, 64 * steps, layout=layout, dtype=dtype)
+    kernel = kernel_of(gemm, GemmTile(m, n, 64))
+    verdict = verify_workload(kernel, gemm)
+    assert verdict.ok, verdict
