@@ -14,7 +14,7 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
 from ..errors import WorkloadError
-from ..instructions.dtypes import element_bytes
+from ..instructions.dtypes import SWIZZLE_ROWS, element_bytes
 from ..mechanisms.tma import MAX_BOX, window_extents
 from ..passes.copy.tensor_views import View, joined
 from ..passes.ir.linear import affine
@@ -64,9 +64,6 @@ GATHERED: Final = "it moves boxes, these elements are gathered"
 
 SCATTERED: Final = "it writes boxes, these elements are scattered"
 """What the closed form says of every result that is not the matrix itself."""
-
-SWIZZLE_ROWS: Final = 8
-"""What parts of a tile that CTAs copy for each other are multiples of."""
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""

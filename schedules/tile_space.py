@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from ..errors import WorkloadError
 from ..instructions import warpgroup_tiles
-from ..instructions.dtypes import LINE_BYTES, element_bytes
+from ..instructions.dtypes import LINE_BYTES, SWIZZLE_ROWS, element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
@@ -22,7 +22,7 @@ from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import AUTOMATIC_CLUSTERS
 from ..space.neighbours import AxisValues
-from .closed_form import SWIZZLE_ROWS, storage_bytes, typical
+from .closed_form import storage_bytes, typical
 from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
 from .loops.back_to_back import back_to_back_tiles
 from .loops.packed import packed_tiles

@@ -22,6 +22,7 @@ from tvm.tirx import ForKind
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
+from ...instructions.dtypes import SWIZZLE_ROWS
 from ..ir.indexing import evaluate
 from ..ir.kernels import thread_tag
 from ..ir.linear import affine
@@ -44,7 +45,6 @@ Sharing: TypeAlias = "tuple[tuple[int, int], ...]"
 """Sizes of clusters, each with the bits of the ranks in which CTAs that share a tile differ."""
 
 _MANY: Final = 1 << 30
-_SWIZZLE_ROWS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def sharers(copy: Copy, cluster: Cluster) -> Sharers | None:
         return None
     for bits in sorted(range(1, cluster.size), key=lambda bits: (-bits.bit_count(), bits)):
         group = Sharers(cluster, bits)
-        if rows % (_SWIZZLE_ROWS * group.size):
+        if rows % (SWIZZLE_ROWS * group.size):
             continue
         if all(cluster.shares(index, bits) for index in copy.src_indices):
             return group

@@ -18,6 +18,7 @@ cp.async.bulk.tensor.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -27,7 +28,7 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...machine.values import capability_of
-from ...mechanisms.tma import column_block_bytes
+from ...mechanisms.tma import column_block_bytes, row_boxes
 from ...plan import Eviction
 from ..ir.indexing import conjunction
 from ..ir.linear import affine
@@ -145,11 +146,20 @@ def issue_boxes(fill: TileFill) -> Issued:
     group = None if fill.cluster is None else sharers(copy, fill.cluster)
     if group is not None and isinstance(source, Boxes):
         source = source.pixels or source
-    tensor = copy_map(copy, source, blocks, 1 if group is None else group.size)
+    parts = row_parts(source, blocks, 1 if group is None else group.size)
+    tensor = copy_map(copy, source, blocks, parts)
     own = capability_of(fill.arch) >= OWN_CTA and group is None
     eviction = fill.plan.eviction
-    boxes = load_boxes(copy, source, blocks, tensor, fill.full, ranges, group, eviction, own=own)
+    boxes = load_boxes(
+        copy, source, blocks, tensor, fill.full, ranges, group, eviction, parts=parts, own=own
+    )
     return Issued(boxes, tensor, multicast=group is not None)
+
+
+def row_parts(source: TmaSource, column_blocks: ColumnBlocks, ctas: int = 1) -> int:
+    """Return how many boxes the rows of a tile are, of which ``ctas`` copy equally many each."""
+    whole = isinstance(source, Im2col) or source.rows is None
+    return ctas if whole else ctas * max(1, row_boxes(column_blocks.rows // ctas))
 
 
 def copy_map(
@@ -180,34 +190,38 @@ def load_boxes(
     group: Sharers | None = None,
     eviction: Eviction = "evict_normal",
     *,
+    parts: int = 1,
     own: bool = False,
 ) -> Stmt:
     """Return the copies that one thread issues to fill the tile; ``barrier`` counts the bytes.
 
     ``group``: each of its CTAs copies a chunk of the rows for all (multicast). ``eviction``: L2's
-    eviction priority of what it reads. ``own``: the instruction names the CTA's own memory.
+    eviction priority of what it reads. ``parts``: boxes that the rows are, those of all CTAs.
+    ``own``: the instruction names the CTA's own memory.
     """
-    part, row = i32(0), i32(0)
-    masks: list[Any] = []
-    if group is not None:
-        part = group.rank * (copy.shape[0] // group.size)
-        row = group.rank * (column_blocks.rows // group.size)
-        masks = [group.mask]
+    ctas, rank = (1, i32(0)) if group is None else (group.size, group.rank)
+    masks = [] if group is None else [group.mask]
     hint, policy = cache_hint(eviction)
-    start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
-    corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]
-    if source.when is not None:
-        corner[0] = tirx.Select(source.when, coordinate(corner[0]), coordinate(source.outer))
     offsets = [tirx.Cast("uint16", offset) for offset in reversed(source.offsets)]
+
+    def corner_at(part: Expr) -> list[Expr]:
+        start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
+        corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]
+        if source.when is not None:
+            corner[0] = tirx.Select(source.when, coordinate(corner[0]), coordinate(source.outer))
+        return corner
+
     space = "shared::cta" if own else "shared::cluster"
     name = (
-        LOAD.format(rank=len(corner), space=space, mode=IM2COL if offsets else "")
+        LOAD.format(rank=len(source.indices), space=space, mode=IM2COL if offsets else "")
         + (MULTICAST if masks else "")
         + hint
     )
 
-    def box(column_block: int) -> Stmt:
-        *outer, inner = corner
+    def box(column_block: int, at: int) -> Stmt:
+        first = rank * (parts // ctas) + at
+        row = analyzer.simplify(first * (column_blocks.rows // parts))
+        *outer, inner = corner_at(first * (copy.shape[0] // parts))
         last = inner + column_block * column_blocks.columns if column_block else inner
         coordinates = [coordinate(index) for index in (*outer, last)]
         target = T.address_of(tirx.BufferLoad(column_blocks.stored, [column_block, row, 0]))
@@ -216,4 +230,5 @@ def load_boxes(
         call = T.ptx[name](target, there, *reversed(coordinates), full, *offsets, *masks, *policy)
         return tirx.Evaluate(call)
 
-    return seq(*[box(column_block) for column_block in range(column_blocks.count)])
+    places = itertools.product(range(column_blocks.count), range(parts // ctas))
+    return seq(*[box(column_block, at) for column_block, at in places])

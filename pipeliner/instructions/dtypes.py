@@ -27,6 +27,16 @@ LINE_BYTES: Final = constant(
     date="2026-11-21",
 )
 
+SWIZZLE_ROWS: Final = constant(
+    "SWIZZLE_ROWS",
+    8,
+    "rows",
+    "rows after which a swizzle repeats",
+    formula="rows of a part of a tile % SWIZZLE_ROWS = 0",
+    source=documented("PTX ISA, tensor swizzle modes"),
+    date="2026-11-28",
+)
+
 SECTOR_BYTES: Final = constant(
     "SECTOR_BYTES",
     32,

@@ -34,6 +34,16 @@ COLUMNS: Final = constant(
     date="2026-11-21",
 )
 
+WIDE_COLUMNS: Final = constant(
+    "WIDE_COLUMNS",
+    (272, 288, 304, 320, 352, 384),
+    "columns",
+    "columns of a tile to compare that two warpgroups side by side multiply",
+    formula="n of a tile in COLUMNS + WIDE_COLUMNS",
+    source=chosen("128 rows of so many fit the registers of two warpgroups"),
+    date="2026-11-28",
+)
+
 BLOCKS: Final = constant(
     "BLOCKS",
     (1, 2, 3, 4),
@@ -106,8 +116,11 @@ def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]
     """M, N and K of the tiles of a product of these extents; ``size``: bytes of an element."""
     steps = up_to([bytes_ // size for bytes_ in K_BYTES], k)
     blocks = [ROWS * count for count in BLOCKS]
-    yield from itertools.product(up_to(blocks, m), up_to(COLUMNS, n), steps)
-    yield from itertools.product(equal_rows(m), up_to(blocks, n), steps)
+    columns = [*COLUMNS, *WIDE_COLUMNS]
+    yield from itertools.product(up_to(blocks, m), up_to(columns, n), steps)
+    swapped = {rows for rows in up_to(columns, m) if rows % ROWS} if m > max(COLUMNS) else set()
+    rows = sorted({*equal_rows(m), *swapped})
+    yield from itertools.product(rows, up_to(blocks, n), steps)
 
 
 def equal_rows(m: int) -> list[int]:

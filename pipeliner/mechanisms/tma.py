@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..diagnostics import Reason, Value, Why
-from ..instructions.dtypes import LINE_BYTES, SECTOR_BYTES, element_bytes
+from ..instructions.dtypes import LINE_BYTES, SECTOR_BYTES, SWIZZLE_ROWS, element_bytes
 from ..instructions.wgmma_shapes import SPANS, covering_span
 from ..machine import Machine
 from ..machine.constant import constant, documented, fitted
@@ -229,6 +229,8 @@ def _box_obstacle(copy: CopyInfo, unit: int) -> Reason | None:
     row = copy.shape[-1] * element_bytes(copy.dtype)
     if row % unit:
         return Reason("box.row", buffer=copy.dst, nbytes=row, multiple=unit)
+    if copy.view == "tensor" and len(copy.shape) == 2 and row_boxes(copy.shape[0]):
+        return None
     pixels = copy.view in PIXEL_VIEWS
     most, what = (MAX_PIXELS, "pixels") if pixels else (MAX_BOX, "elements")
     for extent in copy.shape[:-1]:
@@ -236,6 +238,12 @@ def _box_obstacle(copy: CopyInfo, unit: int) -> Reason | None:
             size: dict[str, Value] = {"most": most, "unit": what, "extent": extent}
             return Reason("box.large", buffer=copy.dst, **size)
     return None
+
+
+def row_boxes(rows: int) -> int:
+    """How many boxes of equal rows, whole patterns of a swizzle, rows of a matrix are; 0: none."""
+    count = math.ceil(rows / MAX_BOX)
+    return count if count == 1 or rows % (count * SWIZZLE_ROWS) == 0 else 0
 
 
 def is_off_sectors(copy: CopyInfo) -> bool:
@@ -292,9 +300,11 @@ def box_reasons(copy: CopyInfo, *, spare: bool = False) -> tuple[Reason, ...]:
     """What a plan says of a copy by TMA: its boxes, and what is in them."""
     row = copy.shape[-1] * element_bytes(copy.dtype)
     span = column_block_bytes(row, spare=spare)
-    boxes = Reason("box.one")
-    if row > span:
-        boxes = Reason("box.blocks", boxes=-(-row // span), nbytes=span)
+    boxes, count = Reason("box.one"), -(-row // span)
+    if len(copy.shape) == 2:
+        count *= max(1, row_boxes(copy.shape[0]))
+    if count > 1:
+        boxes = Reason("box.blocks", boxes=count, nbytes=span)
     filled = (Reason("mechanism.zero_filled"),) if copy.masked else ()
     view = _VIEWS.get(copy.view)
     return boxes, *filled, *((Reason(view),) if view else ())

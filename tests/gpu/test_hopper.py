@@ -120,6 +120,9 @@ def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
         (Gemm(1008, 1136, 456, layout="TN"), GemmTile(128, 176, 64), {"cluster": 4}),
         (Gemm(1000, 560, 264, layout="NN"), GemmTile(256, 112, 64, persistent=5), {}),
         (Gemm(300, 200, 2000, layout="NN"), GemmTile(64, 136, 64, splits=4), {}),
+        # More rows of a tile than a box has: two warpgroups side by side multiply its columns.
+        (Gemm(1100, 500, 328), GemmTile(288, 128, 64), {}),
+        (Gemm(500, 1200, 392, dtype="bfloat16"), GemmTile(128, 384, 64, persistent=7), {}),
     ],
     ids=str,
 )

@@ -1,0 +1,37 @@
+"""Tiles with more rows than a TMA box has, which are several boxes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeliner.errors import PlanError
+from pipeliner.schedules import Gemm, GemmTile
+from pipeliner.verification.verdict import verify_workload
+
+from .test_spare_columns import kernel_of
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "asked"),
+    [
+        (Gemm(600, 256, 192), GemmTile(288, 128, 64), {}),
+        (Gemm(256, 600, 192, dtype="bfloat16"), GemmTile(128, 288, 64), {}),
+        (Gemm(300, 800, 128), GemmTile(64, 384, 64), {}),
+        (Gemm(600, 256, 128), GemmTile(288, 64, 64, raster_group=2), {"cluster": 2}),
+    ],
+    ids=str,
+)
+def test_more_rows_than_a_box_has_are_several_boxes(
+    gemm: Gemm, tile: GemmTile, asked: dict[str, object]
+) -> None:
+    kernel = kernel_of(gemm, tile, **asked)
+    assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
+    assert "2 boxes" in " ".join(str(copy.reason) for copy in kernel.plan.copies)
+    verdict = verify_workload(kernel, gemm)
+    assert verdict.ok, verdict
+
+
+def test_rows_that_are_no_boxes_alike_are_refused() -> None:
+    gemm, tile = Gemm(600, 256, 192), GemmTile(264, 128, 64)  # 132 rows are no patterns of eight
+    with pytest.raises(PlanError, match="264"):
+        kernel_of(gemm, tile, mechanism="tma")
