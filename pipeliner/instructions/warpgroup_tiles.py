@@ -118,8 +118,8 @@ def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]
     blocks = [ROWS * count for count in BLOCKS]
     columns = [*COLUMNS, *WIDE_COLUMNS]
     yield from itertools.product(up_to(blocks, m), up_to(columns, n), steps)
-    swapped = {rows for rows in up_to(columns, m) if rows % ROWS} if m > max(COLUMNS) else set()
-    rows = sorted({*equal_rows(m), *swapped})
+    swap_ab = {rows for rows in up_to(columns, m) if rows % ROWS} if m > max(COLUMNS) else set()
+    rows = sorted({*equal_rows(m), *swap_ab})
     yield from itertools.product(rows, up_to(blocks, n), steps)
 
 

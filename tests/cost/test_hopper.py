@@ -312,8 +312,8 @@ def test_another_gpu_has_neither():
         ({"src_strides": (1, 4096)}, Reason("box.inner_stride", buffer="A", stride=4096)),
         ({"src_dims": (1, 0)}, Reason("box.order", buffer="A_shared", dimensions=(1, 0))),
         (
-            {"shape": (512, 64)},
-            Reason("box.large", buffer="A_shared", most=256, unit="elements", extent=512),
+            {"shape": (520, 64)},
+            Reason("box.large", buffer="A_shared", most=256, unit="elements", extent=520),
         ),
         ({"shape": (128, 24)}, Reason("box.row", buffer="A_shared", nbytes=48, multiple=32)),
         ({"bound": True}, Reason("box.bound")),
