@@ -335,10 +335,15 @@ def _tile(what: Contraction, tile: GemmTile) -> _Tile:
 
 
 def _planned(compared: _Tile, machine: Machine, request: Request) -> list[ComparedTile]:
-    """A tile with the time of what it makes; nothing where it makes nothing."""
+    """A tile with the time of what it makes; nothing where it makes nothing.
+
+    Nor where its grid is one of whole clusters, and there are none: empty tiles then serve nobody.
+    """
     tile, tiles, info = compared
     plan = Ranking(info, machine, request, accelerated=False).best().plan
     if not plan.matmuls or plan.predicted_us <= 0.0:
+        return []
+    if tile.grid_multiple != (1, 1) and plan.cluster == 1:
         return []
     depth = min((channel.depth for channel in plan.mbarriers), default=0)
     box = max((store.box[1] for store in plan.stores), default=0)

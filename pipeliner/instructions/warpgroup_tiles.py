@@ -3,8 +3,8 @@
 A warpgroup multiplies 64 rows by any multiple of 8 columns, so tiles need not be powers of two: the
 one whose number is just below a multiple of the SMs leaves the fewest idle. With A and B swapped
 rows are the instruction's columns: of few there are no 64, of many a tile may have any multiple of
-16. Where there are more tiles than SMs, a
-persistent kernel loads the next tile while the one before is stored.
+16. Where there are more tiles than SMs, a persistent kernel loads the next tile while the one
+before is stored.
 """
 
 from __future__ import annotations

@@ -172,12 +172,14 @@ def _map(
     if obstacle is not None:
         return obstacle
     best: tuple[tuple[int, int], int, int, int] | None = None
+    inside = 0  # columns of warpgroups that would begin inside column blocks
     for rows, columns in _layouts(warps, roles, ping_pong):
         if columns > 1 and info.by_rows:
             continue
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
         if not begin_with_blocks(info, columns):
+            inside = info.n // columns
             continue
         groups = rows * columns
         per_register = sums_per_register(info.acc_dtype)
@@ -201,12 +203,14 @@ def _map(
             break
     if best is None:
         asked = list(asked_warps(warps))
-        if warps is not None and not begin_with_blocks(info, warps[1]):
-            columns = max(SPANS) // element_bytes(info.b_dtype)
-            asked.append(Reason("wgmma.column_block", columns=info.n // warps[1], multiple=columns))
         if roles not in ("auto", 0):
             asked.append(Reason("mapping.asked_warpgroups", groups=roles))
-        return with_asked(_no_split(info, machine, ping_pong), *asked)
+        why = with_asked(_no_split(info, machine, ping_pong), *asked)
+        if inside:
+            columns = max(SPANS) // element_bytes(info.b_dtype)
+            block = Reason("wgmma.column_block", columns=inside, multiple=columns)
+            return Reason("reason.all", reasons=(why, block))
+        return why
     (rows, columns), accumulators, others, left = best
     wide = info.n // columns
     _, _, k = rate.shape
