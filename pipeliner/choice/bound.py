@@ -1,6 +1,6 @@
 """A lower bound of what a kernel is predicted to take, before anything of it is mapped.
 
-    us     = norm((rounds * trip * busy + once) / clock, memory) + elementwise kernels
+    us     = start_us + norm((rounds * trip * busy + once) / clock, memory) + elementwise kernels
     busy   = norm(arithmetic, lsu, l2) (+ RESTART_CYCLES where the GPU has no TMA)
     once   = latency + global_latency + (2 * sqrt(rounds) - 1) * (l2 + stored)
     memory = compulsory + EXPOSED_LATENCIES * global_latency
@@ -51,6 +51,7 @@ def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
         once += (2 * math.sqrt(rounds) - 1) * (usage.l2 + stored)
         on_sms = machine.cycles_to_us(rounds * trip * busy + once)
         memory = _memory_us(info, loop, machine)
+        us += machine.start_us
         us += float((on_sms**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM))
     return us
 
