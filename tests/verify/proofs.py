@@ -1,14 +1,15 @@
 """What is proved of every kernel of the suites, the corpus and the examples, as a table.
 
     python -m tests.verify.proofs                       all of them, the kernels of the suites for h100
-    python -m tests.verify.proofs --only gemm --jobs 1
+    python -m tests.verify.proofs --only gemm --jobs 2  sooner, but each takes longer
     python -m tests.verify.proofs --only gemm --nvcc    beside the seconds that nvcc takes
 
 A line has the kernel, what is proved of it or why not, the seconds that it took, and behind the
 first kernel of a function the processor's for all of them, which others on the machine do not
-change, and nvcc's. Where a trip count is a number in the code, the code makes no other, and is proved for that
-one. Where extents are symbolic, it is proved for all of their values, or for some. Exit status 1: a kernel is refuted, or does otherwise than its plan, or is not proved although
-loaded data does not decide its way.
+change, and nvcc's. A proof makes walks side by side, on all processors. Where a trip count is a
+number in the code, the code makes no other, and is proved for that one. Where extents are symbolic,
+it is proved for all of their values, or for some. Exit status 1: a kernel is refuted, or does
+otherwise than its plan, or is not proved although loaded data does not decide its way.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=GROUPS, action="append")
-    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--jobs", type=int, default=1, help="1: a proof uses all processors")
     parser.add_argument("--nvcc", action="store_true", help="compile each, and compare the seconds")
     args = parser.parse_args(argv)
     places = [(g, n, args.nvcc) for g in args.only or USUAL for n, _ in enumerate(kernels(g))]
