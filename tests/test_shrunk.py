@@ -10,6 +10,7 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
+from pipeliner.errors import PlanError
 from pipeliner.kernel.compiled import Kernel
 from pipeliner.machine import machine_for
 from pipeliner.plan import KernelPlan
@@ -140,3 +141,15 @@ def test_the_command_says_what_it_runs(capsys: pytest.CaptureFixture[str]) -> No
     assert second.startswith("right: gemm_16x")
     assert cli.main(["verify", *asked, *once, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verified_on"] == first
+
+
+def test_a_plan_of_too_few_steps_is_run_on_its_own_extents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rings of more slots than there are steps have nothing smaller, nor need they."""
+    spec, tile = Gemm(128, 256, 256, layout="NN"), GemmTile(64, 128, 64)
+    kernel = pipeliner.build(scheduled(spec, tile), "h100", instruction="wgmma", prove=False)
+    assert spec.flops() > 2 * SMALL
+    found = shrunk(spec, tile, kernel)
+    assert (found.spec, found.tile, found.title) == (spec, tile, "")
+    monkeypatch.setattr("pipeliner.verification.shrunk.LARGE", 1 << 20)
+    with pytest.raises(PlanError, match="it has 16,777,216 operations, more than 2,097,152"):
+        shrunk(spec, tile, kernel)

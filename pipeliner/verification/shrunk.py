@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..diagnostics import Why
+from ..diagnostics import Reason, Why
 from ..errors import PipelinerError, PlanError
 from ..instructions.wgmma_shapes import WARPGROUP
 from ..kernel.building import build_with
@@ -34,6 +34,9 @@ from ..targets import cuda_target
 
 SMALL: Final = 1 << 22
 """Multiply-adds that are run as they are: a product of 160 cubed, seconds on a CPU."""
+
+LARGE: Final = 1 << 30
+"""Multiply-adds that are run at most where a plan fits nothing smaller: half a minute."""
 
 _EXTENTS: Final = FREE | {"kernel", "trip", "ctas"}
 """Fields of a plan that say how large the problem is, estimates and words."""
@@ -70,7 +73,10 @@ def shrunk(spec: Spec, tile: Tile, kernel: Kernel) -> Shrunk:
     refused: Why = ""
     for small, cut in smaller(spec, tile, needs_of(kernel.plan)):
         if small == spec:
-            break  # that is too large to be run
+            if nearest is None and spec.flops() <= 2 * LARGE:
+                return Shrunk(spec, spec, tile, kernel)
+            refused = refused or Reason("smaller.large", flops=spec.flops(), most=2 * LARGE)
+            break
         try:
             made = handed_over(scheduled(small, cut), kernel.target, kernel.plan)
         except PipelinerError as err:

@@ -62,6 +62,7 @@ SENTENCES: Final = {
     "recorded.other_versions": (
         "not tuned: {file} has it with {found}, not {versions}; the model's choice"
     ),
+    "smaller.large": "on its own it has {flops:,} operations, more than {most:,}",
     "smaller.none": "cannot run '{workload}' on smaller extents: its plan fits none; {why}",
     "timeline.never_serial": (
         "cannot draw loop '{loop}' un-pipelined: with one slot in each ring it still has "
