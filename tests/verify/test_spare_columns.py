@@ -10,8 +10,10 @@ import pipeliner
 from pipeliner.errors import PlanError
 from pipeliner.instructions import wgmma
 from pipeliner.kernel.compiled import Kernel
+from pipeliner.machine import H100
 from pipeliner.proof.prove import prove
-from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.schedules import Attention, Gemm, GemmTile, default_tile, schedule_gemm
+from pipeliner.schedules.scheduled import scheduled
 from pipeliner.verification.verdict import verify_workload
 
 
@@ -71,6 +73,19 @@ def test_warpgroups_side_by_side_begin_with_blocks(monkeypatch: pytest.MonkeyPat
     assert verify_workload(kernel_of(gemm, tile, warps=(4, 3)), gemm).ok
     monkeypatch.setattr(wgmma, "begin_with_blocks", lambda info, groups: True)
     assert not verify_workload(kernel_of(gemm, tile, warps=(4, 2)), gemm).ok
+
+
+@pytest.mark.parametrize("dim", [96, 80])
+def test_heads_of_attention_may_have_any_8_columns(dim: int) -> None:
+    """Its values lie with keys outermost; queries and keys lie along what is summed."""
+    attention = Attention(1, 2, 130, 200, dim)
+    func = scheduled(attention, default_tile(attention, H100))
+    kernel = pipeliner.build(func, "h100", prove=False)
+    assert all(plan.instruction.startswith("wgmma") for plan in kernel.plan.matmuls)
+    layouts = {copy.src: copy.layout for copy in kernel.plan.copies}
+    assert layouts["V"] == "swizzle-128B" != layouts["K"]
+    verdict = verify_workload(kernel, attention)
+    assert verdict.ok, verdict
 
 
 @settings(max_examples=12, deadline=None)
