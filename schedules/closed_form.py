@@ -14,8 +14,8 @@ from tvm.ir import Range, Var
 from tvm.sym import Analyzer
 
 from ..errors import WorkloadError
-from ..instructions.dtypes import SWIZZLE_ROWS, element_bytes
-from ..mechanisms.tma import MAX_BOX, window_extents
+from ..instructions.dtypes import element_bytes
+from ..mechanisms.tma import MAX_BOX, are_chunks, window_extents
 from ..passes.copy.tensor_views import View, joined
 from ..passes.ir.linear import affine
 from ..passes.ir.nodes import Expr, const_int, i32
@@ -364,7 +364,7 @@ def _shared(
         if ctas % size or down * across % size:
             continue
         alike = sharers(group, across, down * across, size)[min(which, 1)]
-        fit = [bits for bits in alike if rows % (SWIZZLE_ROWS << bits.bit_count()) == 0]
+        fit = [bits for bits in alike if are_chunks(rows, 1 << bits.bit_count())]
         found += [(size, fit[0])] if fit else []
     return tuple(found)
 

@@ -14,10 +14,11 @@ from typing import Final, TypeVar
 
 from ..errors import WorkloadError
 from ..instructions import warpgroup_tiles
-from ..instructions.dtypes import LINE_BYTES, SWIZZLE_ROWS, element_bytes
+from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
+from ..mechanisms.tma import are_chunks
 from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import AUTOMATIC_CLUSTERS
@@ -367,14 +368,14 @@ def _read(tile: GemmTile) -> float:
 
 
 def _cuts_boxes(what: Contraction, tile: GemmTile) -> bool:
-    """Whether boxes are cut into whole swizzles for a cluster, whose CTAs copy them for each other.
+    """Whether boxes are cut into chunks for a cluster, whose CTAs copy them for each other.
 
     Those of A into as many as it has columns, of B into as many as rows.
     """
     rows, columns = tile.grid_multiple
     of_a = tile.m if what.a.k_major else tile.k
     of_b = tile.n if what.b.k_major else tile.k
-    return of_a % (SWIZZLE_ROWS * columns) == 0 and of_b % (SWIZZLE_ROWS * rows) == 0
+    return are_chunks(of_a, columns) and are_chunks(of_b, rows)
 
 
 def begins_inside_lines(what: Contraction, tile: GemmTile) -> bool:

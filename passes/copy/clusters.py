@@ -22,7 +22,7 @@ from tvm.tirx import ForKind
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...instructions.dtypes import SWIZZLE_ROWS
+from ...mechanisms.tma import are_chunks
 from ..ir.indexing import evaluate
 from ..ir.kernels import thread_tag
 from ..ir.linear import affine
@@ -221,15 +221,14 @@ def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> d
 def sharers(copy: Copy, cluster: Cluster) -> Sharers | None:
     """Return the most CTAs of which each can copy a chunk of the tile for all of them.
 
-    A chunk is a number of whole swizzle patterns, of 8 rows of the first dimension. None: each CTA
-    copies its own.
+    A chunk is of rows of the first dimension. None: each CTA copies its own.
     """
     rows = copy.shape[0]
     if len(copy.shape) < 2:
         return None
     for bits in sorted(range(1, cluster.size), key=lambda bits: (-bits.bit_count(), bits)):
         group = Sharers(cluster, bits)
-        if rows % (SWIZZLE_ROWS * group.size):
+        if not are_chunks(rows, group.size):
             continue
         if all(cluster.shares(index, bits) for index in copy.src_indices):
             return group

@@ -146,7 +146,7 @@ def issue_boxes(fill: TileFill) -> Issued:
     group = None if fill.cluster is None else sharers(copy, fill.cluster)
     if group is not None and isinstance(source, Boxes):
         source = source.pixels or source
-    parts = row_parts(source, blocks, 1 if group is None else group.size)
+    parts = row_parts(copy, source, 1 if group is None else group.size)
     tensor = copy_map(copy, source, blocks, parts)
     own = capability_of(fill.arch) >= OWN_CTA and group is None
     eviction = fill.plan.eviction
@@ -156,10 +156,14 @@ def issue_boxes(fill: TileFill) -> Issued:
     return Issued(boxes, tensor, multicast=group is not None)
 
 
-def row_parts(source: TmaSource, column_blocks: ColumnBlocks, ctas: int = 1) -> int:
-    """Return how many boxes the rows of a tile are, of which ``ctas`` copy equally many each."""
-    whole = isinstance(source, Im2col) or source.rows is None
-    return ctas if whole else ctas * max(1, row_boxes(column_blocks.rows // ctas))
+def row_parts(copy: Copy, source: TmaSource, ctas: int = 1) -> int:
+    """Return how many boxes the rows of a tile are, of which ``ctas`` copy equally many each.
+
+    Rows in several dimensions, and pixels, are one box of each CTA.
+    """
+    if isinstance(source, Im2col) or source.rows is None or len(copy.shape) != 2:
+        return ctas
+    return ctas * row_boxes(copy.shape[0] // ctas)
 
 
 def copy_map(

@@ -246,6 +246,14 @@ def row_boxes(rows: int) -> int:
     return count if count == 1 or rows % (count * SWIZZLE_ROWS) == 0 else 0
 
 
+def are_chunks(rows: int, ctas: int) -> bool:
+    """Whether rows of a tile are chunks that so many CTAs of a cluster copy for each other.
+
+    A chunk is whole patterns of a swizzle, and boxes of equal rows.
+    """
+    return rows % (SWIZZLE_ROWS * ctas) == 0 and row_boxes(rows // ctas) > 0
+
+
 def is_off_sectors(copy: CopyInfo) -> bool:
     """Whether some rows of the boxes begin inside a sector of L2."""
     return _starts(copy) % SECTOR_BYTES != 0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from pipeliner.errors import PlanError
+from pipeliner.errors import PipelinerError, PlanError
+from pipeliner.passes.copy.boxes import Boxes
+from pipeliner.passes.copy.tma import row_parts
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.verification.verdict import verify_workload
 
@@ -35,3 +39,23 @@ def test_rows_that_are_no_boxes_alike_are_refused() -> None:
     gemm, tile = Gemm(600, 256, 192), GemmTile(264, 128, 64)  # 132 rows are no patterns of eight
     with pytest.raises(PlanError, match="264"):
         kernel_of(gemm, tile, mechanism="tma")
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_chunks_of_a_cluster_are_boxes_alike(cluster: int) -> None:
+    """528 rows are three boxes; halves of them are none, so that each CTA copies its own."""
+    gemm = Gemm(256, 1056, 128)
+    tile = GemmTile(64, 528, 64, raster_group=2)
+    if cluster == 1:
+        assert verify_workload(kernel_of(gemm, tile), gemm).ok
+        return
+    with pytest.raises(PipelinerError, match="no tile is the same for neighbours"):
+        kernel_of(gemm, tile, cluster=cluster)
+
+
+def test_rows_in_several_dimensions_are_one_box() -> None:
+    """Three times 128 rows are no two boxes of 192: half of three is none."""
+    of_heads = SimpleNamespace(shape=(3, 128, 64))
+    source = Boxes((3, 1024, 64), (), None, (3, 128), rows=0)
+    assert row_parts(of_heads, source) == 1
+    assert row_parts(SimpleNamespace(shape=(384, 64)), source) == 2
