@@ -74,5 +74,8 @@ SENTENCES: Final = {
     "cluster.grid": "the grid along x is {extent}, no multiple of that",
     "cluster.dynamic_grid": "the grid along x is known at run time only",
     "cluster.trip": "loop '{loop}' has {trip} iterations, not the same for all of them",
-    "cluster.nothing_shared": "no tile is the same for neighbours",
+    "cluster.nothing_shared": (
+        "no tile is the same for neighbours and has rows for each of them to copy, whole eights in "
+        "boxes alike"
+    ),
 }
