@@ -13,6 +13,7 @@ its own positions, ``a, a + stride, ...``, and the tiles of a phase take no step
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,16 +90,12 @@ class _Phases:
 
     def moved(self, a: Any) -> Any:
         """How far behind its place a pixel is from the output that reads it first."""
-        every = {self.first(number) // self.stride for number in range(self.stride)}
-        if len(every) == 1:
-            return i32(every.pop())
-        return tirx.floordiv(self.first(a), i32(self.stride))
+        return _one_of([self.first(n) // self.stride for n in range(self.stride)], a)
 
     def pixel(self, a: Any, place: Any) -> Any:
         """The coordinate of the phase's pixel ``place``."""
-        if self.stride == 1:
-            return place
-        return place * self.stride + tirx.floormod(self.first(a), i32(self.stride))
+        phase = _one_of([self.first(n) % self.stride for n in range(self.stride)], a)
+        return place * self.stride + phase
 
     def offsets(self, taps: int) -> tuple[int, int]:
         """Least and greatest distance from a place to the outputs at its first ``taps``."""
@@ -113,6 +110,20 @@ class _Phases:
         if self.each - 1 + greatest >= self.conv.out_size[self.dim]:
             conditions.append(at < self.conv.out_size[self.dim])
         return at, conditions
+
+
+def _one_of(values: Sequence[int], a: Any) -> Any:
+    """``values[a]``, without a division: TVM's FlattenBuffer errs where there are several.
+
+    Of ``(p // 2 - 1) % 2`` and ``(p % 2 - 1) % 2`` in the indices of one access it makes
+    ``(p + 2) % 4 // 2`` and ``(p + 2) % 2``: the second takes the first's offset (TVM 0.27).
+    """
+    if len({after - before for before, after in itertools.pairwise(values)}) <= 1:
+        return values[0] + a * (values[1] - values[0] if len(values) > 1 else 0)
+    found = i32(values[-1])
+    for number, value in reversed(list(enumerate(values[:-1]))):
+        found = tirx.Select(tirx.EQ(a, i32(number)), i32(value), found)
+    return found
 
 
 def by_phases(conv: Conv, name: str) -> Contraction:

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from pipeliner.schedules.kinds import kinds
+
 pytestmark = pytest.mark.gpu
 
 SMALL_CONV = ["conv2d", "--n", "2", "--h", "28", "--w", "28", "--c", "64", "--k", "64"]
@@ -67,3 +69,10 @@ def test_ours_and_the_library_are_right_and_timed(argv: list[str]) -> None:
     ratios = {entry["peer"]: entry["ratio"] for entry in report["ratios"]}
     assert ratios
     assert all(0.05 < ratio < 20 for ratio in ratios.values())
+
+
+def test_every_kind_of_convolution_is_right_in_its_whole_size() -> None:
+    report = bench("kinds", "--peers", "cudnn")
+    ours = [result for result in report["results"] if result["contender"] == "pipeliner"]
+    assert len(ours) == len(kinds("float16"))
+    assert {one["problem"]: one["failure"] for one in ours if one["failure"]} == {}

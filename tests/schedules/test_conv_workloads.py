@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
+import hypothesis
 import numpy as np
 import pytest
 import tvm
+from hypothesis import strategies as st
 from tvm import s_tir
 
 import pipeliner
@@ -92,11 +95,44 @@ def test_the_function_computes_the_reference(case, of):
     spec = of(conv)
     func = spec.function()
     assert s_tir.analysis.verify_well_formed(func)
-    kernel = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), "llvm")
     inputs = spec.inputs(seed=2)
+    np.testing.assert_array_equal(run_by_llvm(func, spec, inputs), spec.reference(*inputs))
+
+
+def run_by_llvm(func, spec, inputs):
+    kernel = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), "llvm")
     y = tvm.runtime.tensor(np.zeros(spec.shapes()[-1], "int32"))
     kernel["main"](*map(tvm.runtime.tensor, inputs), y)
-    np.testing.assert_array_equal(y.numpy(), spec.reference(*inputs))
+    return y.numpy()
+
+
+@st.composite
+def strided(draw):
+    """A convolution of two dimensions whose input has phases of the stride."""
+    strides = draw(st.tuples(*[st.integers(1, 4)] * 2).filter(lambda pair: max(pair) > 1))
+    sizes = [stride * draw(st.integers(2, 4)) for stride in strides]
+    kernel = draw(st.tuples(*[st.integers(1, 6)] * 2))
+    pad = draw(st.tuples(*[st.integers(0, 2)] * 4))
+    dilation = tuple(draw(st.sampled_from([1, 2, 3])) for _ in range(2))
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    padded = [n + before + after for n, before, after in zip(sizes, pad[::2], pad[1::2])]
+    hypothesis.assume(all(size >= span for size, span in zip(padded, spans)))
+    hypothesis.assume(all(math.gcd(*pair) == 1 for pair in zip(strides, dilation)))
+    return conv2d(
+        1, *sizes, 3, 4, *kernel, stride=strides, pad=pad, dilation=dilation, dtype="int8"
+    )
+
+
+@hypothesis.given(strided())
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.example(conv2d(1, 8, 8, 3, 4, 4, 4, stride=2, pad=1, dtype="int8"))
+@hypothesis.example(conv2d(1, 6, 9, 3, 4, 1, 1, stride=3, pad=1, dtype="int8"))
+def test_phases_of_the_stride_compute_the_gradient(conv):
+    """TVM's FlattenBuffer errs where two divisions of a block's number have offsets of their own."""
+    spec = ConvInputGrad(conv)
+    inputs = spec.inputs(seed=4)
+    found = run_by_llvm(spec.contraction(fold=True).function(), spec, inputs)
+    np.testing.assert_array_equal(found, spec.reference(*inputs))
 
 
 def test_a_multiplication_is_counted_for_each_position_and_channel_of_a_group():
