@@ -46,7 +46,7 @@ def schedule_depthwise(spec: DepthwiseSpec, tile: DepthwiseTile) -> Any:
     sch.bind(cta, "blockIdx.x")
     sch.bind(thread, LANES)
 
-    sch.reverse_compute_at(store, thread)
+    sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
     sch.set_scope(update, 0, "local")
     for block in (update, store):
         *_, pixel, lane = sch.get_loops(block)

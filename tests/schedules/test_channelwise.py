@@ -16,6 +16,7 @@ from pipeliner.schedules import DepthwiseTile, conv1d, conv2d, conv3d, default_t
 from pipeliner.schedules.channelwise import channelwise, depthwise_tiles, fits
 from pipeliner.schedules.workloads import Conv, ConvInputGrad, numpy_dtype
 from pipeliner.verification.accuracy import worst_error
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .test_conv import check
@@ -61,6 +62,13 @@ def test_the_gradient_is_right_and_without_hazards(case: str) -> None:
     said = kernel.plan.explain()
     assert ("kernel flipped" in said) == (set(conv.stride) == {1})
     assert ("phase of the stride" in said) == (set(conv.stride) != {1})
+
+
+@pytest.mark.parametrize(("pixels", "vector"), [(1, 1), (1, 2), (2, 1)])
+def test_a_thread_may_have_one_output(pixels: int, vector: int) -> None:
+    spec = ConvInputGrad(conv2d(1, 5, 7, 6, 6, 3, 3, stride=(1, 3), pad=1, groups=6))
+    tile = DepthwiseTile(pixels, vector, 32, rows=0)
+    assert verify_workload(build(schedule_conv(spec, tile), "h100"), spec).ok
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5])
