@@ -17,6 +17,7 @@ from .claims import Counts, claims, counts
 from .ctas import blocks_to_run
 from .proof import KernelProof, weakest
 from .reading.loops import Family
+from .reading.overtaking import may_overtake
 from .reading.scopes import at_gpu_scope
 from .running.branching import side_by_side
 from .running.launched import Launched, Reading
@@ -64,7 +65,8 @@ def proofs_of(
         if name in found.kernels and not found.kernels[name].ok:
             continue
         func = kernels[name]
-        own = subject(func, launch, least=least)
+        early = launch.dependent and may_overtake(func)
+        own = subject(func, replace(launch, dependent=early), least=least)
         if name not in found.kernels:
             found.ran.append((func, own))
         calls = at_gpu_scope(func)

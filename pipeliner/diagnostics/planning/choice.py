@@ -39,6 +39,7 @@ SENTENCES: Final = {
         "listed with {us:.1f} us predicted; then loop '{loop}' was left alone: {why}"
     ),
     "choice.if_asked": "it is taken only where it is asked for",
+    "choice.if_none_lowers": "it is taken only where none of those that are compared lowers",
     "choice.margin": "it would have to be faster by {percent:.0%}",
     "choice.no_prediction": "no loop has a prediction",
     "choice.in_statement": "the statement waits for its load: no slot hides that",
@@ -113,7 +114,7 @@ SENTENCES: Final = {
         "cannot let a kernel start early behind kernel {number} of '{kernel}': it launches "
         "{kernels}"
     ),
-    "launch.hidden": "the next kernel's launch is hidden behind the end of this one",
+    "launch.hidden": "a kernel's launch is hidden behind the end of the one before it",
     # Nests that are shared out over threads
     "shared_out.bound": "cannot share out '{kernel}': it binds its threads itself",
     "shared_out.no_instruction": ("not pipelined: no instruction holds what the loop computes"),

@@ -22,6 +22,7 @@ from ...emulator.translate.ptx import matrix_registers
 from ...passes.ir.kernels import bodies
 from ...passes.ir.nodes import has, is_global, is_shared
 from .deciding import Deciding, numbered_statements, reaches
+from .overtaking import may_overtake
 
 _PLAIN: Final = (
     tirx.SeqStmt,
@@ -34,14 +35,13 @@ _PLAIN: Final = (
     tirx.Evaluate,
 )
 
-_DEPENDENT: Final = "tirx.use_programtic_dependent_launch"
-"""Launch tag of kernels that may begin before the one before has ended: then accesses of global
-memory are judged, and nothing that has one is idle."""
-
 
 def idle(func: Any, deciding: Deciding) -> frozenset[int]:
-    """Return the numbers of the statements of a device function in which nothing is judged."""
-    if _is_dependent(func):
+    """Return the numbers of the statements of a device function in which nothing is judged.
+
+    Of one that may overtake the kernel before it, accesses of global memory are.
+    """
+    if may_overtake(func):
         return frozenset()
     statements = _Idle(func, deciding, reads_registers=not _has_matrix_registers(func))
     return frozenset(n for stmt, n in numbered_statements(func.body) if statements.has(stmt))
@@ -52,7 +52,7 @@ def with_all_reads(func: Any, deciding: Deciding, parameters: Collection[Any]) -
 
     Those that depend on ``parameters`` do. Its tensor cores have the same registers in flight.
     """
-    if _is_dependent(func) or not _has_matrix_registers(func):
+    if may_overtake(func) or not _has_matrix_registers(func):
         return func
     statements = _Idle(func, deciding, reads_registers=True)
 
@@ -106,10 +106,6 @@ class _Idle:
             )
 
         return has(expr, TensorLoad, counts) or has(expr, ir.Call, lambda call: not is_pure(call))
-
-
-def _is_dependent(func: Any) -> bool:
-    return _DEPENDENT in map(str, func.attrs["tirx.kernel_launch_params"])
 
 
 def _has_matrix_registers(func: Any) -> bool:
