@@ -1,6 +1,6 @@
 """Cycles that the SMs take for a pipelined loop: its steps, and what stands around them.
 
-    T     = latency + l2
+    T     = latency + l2 (+ CLUSTER_RELEASE_CYCLES in clusters)
     alone = T + bubble + busy + first + barrier_cycles                             depth 1
     alone = min(max(shared, (T + bubble + (spread + ahead) * busy) / (depth - 1)),
                 max(shared + first, (T + bubble + spread * busy) / (depth - 1)))   depth > 1
@@ -17,7 +17,7 @@ allow.
     cycles = full * CTAs * ((trip - fills) * step + fills * last)      waves of all CTAs
            + rest * ((trip - fills) * step' + fills * last')           the last wave, if smaller
            + rounds * tiles * uncoalesced
-           + (1 + (waves - 1) / CTAs) * once
+           + (1 + (waves - 1) * stalled) * once
 
 ``last`` is a step that waits for no load, ``step'`` one with ``rest`` CTAs; ``rounds`` CTAs of an
 SM in all are ``waves`` of ``CTAs`` at once. Of a chain of matmuls, each of which waits for what is
@@ -37,7 +37,9 @@ that has most. ``once`` is what a CTA takes beside its steps:
               - (groups - 1) * steps of a tile (ping-pong, at least 0) + COLD_TILE_CYCLES (im2col)
 
 CTAs of an SM fall out of step: after the first wave one's prologue and epilogue run under the steps
-of the others, hence ``(waves - 1) / CTAs``.
+of the others, which lose what one CTA fewer does less, each once a wave:
+
+    stalled = CTAs * (1 - step / step of CTAs - 1)         1 with one CTA; 0 where pipes are full
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ import math
 from typing import Final, NamedTuple
 
 from ..machine import Machine
-from ..machine.constant import constant, derived, measured
+from ..machine.constant import constant, derived, fitted, measured
 from .busy import OVERLAP_NORM, alone_chain
 from .descriptor import Depth, Work, least
 
@@ -68,6 +70,22 @@ DIRECT_STORE_COST: Final = constant(
     formula="between = STAGED_STORE_PASSES * tile_bytes * DIRECT_STORE_COST / ...",
     source=measured("H100, 4096 cubed, four tiles a CTA: 190.4 and 188.4 us"),
     date="2026-11-21",
+)
+
+CLUSTER_RELEASE_CYCLES: Final = constant(
+    "CLUSTER_RELEASE_CYCLES",
+    500,
+    "cycles",
+    "what a slot is in use for longer until the last of the CTAs that share it has released it to "
+    "all, across the network between SMs",
+    formula="T = latency + l2 + CLUSTER_RELEASE_CYCLES, with copies that are multicast",
+    source=fitted(
+        "H200, 3,709 kernels of 241 drawn products",
+        "63 pairs in clusters of four and eight that differ in this alone take 5.4 % more with 4 "
+        "slots of 128 along K than with 8 of 64, 1.7 % without it; first choice 1.0401, 1.0418 "
+        "without",
+    ),
+    date="2026-11-28",
 )
 
 STORE_SLOT_CYCLES: Final = constant(
@@ -160,7 +178,8 @@ def on_sms(
         fewer = steps * _interleaved(busy, alone, rest) + fills * _interleaved(busy, last, rest)
         cycles += rest * fewer
     cycles += rounds * work.grid.tiles * work.stores.uncoalesced_cycles
-    cycles += (1 + (waves - 1) / resident) * _once(work, machine, resident, latency, step * trip)
+    stalled = resident * (1 - step / _interleaved(busy, alone, resident - 1)) if resident > 1 else 1
+    cycles += (1 + (waves - 1) * stalled) * _once(work, machine, resident, latency, step * trip)
     return cycles, step
 
 
@@ -206,6 +225,7 @@ def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: 
     """Cycles of the same where it waits for one ring of ``slots`` slots."""
     busy, bubble, loads = shares.busy, shares.bubble, work.loads
     landed = latency + work.usage.l2 + bubble
+    landed += CLUSTER_RELEASE_CYCLES if loads.clustered else 0
     first = work.fragments.first
     if slots == 1 or loads.blocking:
         return landed + busy + first + (machine.barrier_cycles if loads.synchronised else 0)

@@ -176,8 +176,10 @@ def _why_slower(one: PlanCandidate, taken: PlanCandidate | None) -> Why:
     if not one.us:
         said = (loop.reasons[0] for loop in one.plan.loops if loop.reasons)
         return next(said, Reason("choice.no_prediction"))
-    if one.tier == "spare" or taken is None or one.us >= taken.us:
+    if taken is None or one.us >= taken.us:
         return ""
+    if one.tier == "spare":
+        return Reason("choice.if_none_lowers")
     axis = next(axis for axis in AXES if axis.value(one.decided) != axis.value(taken.decided))
     return Reason("choice.margin", percent=axis.margin)
 
