@@ -82,3 +82,13 @@ def test_what_is_relative_to_a_value_grows_with_the_walk() -> None:
 def test_a_convolution_sums_over_its_kernel_too() -> None:
     conv = conv2d(1, 8, 8, 64, 64, 3, 3, pad=1, dtype="e4m3")
     assert allowed(conv) == allowed(Gemm(64, 64, 64 * 9, dtype="e4m3"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_rounds_to_few_bits_next_to_zero_is_right(dtype: str) -> None:
+    gemm = Gemm(1, 4, 1, dtype=dtype)
+    least = float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    exact = np.array([[0.5, 1.5, 2.5, 1000.5]]) * least
+    got = exact.astype(getattr(ml_dtypes, dtype, dtype)).astype(np.float64)
+    assert 0 < worst_error(gemm, got, exact, abs(exact)) <= 1
+    assert worst_error(gemm, got + 2 * least, exact, abs(exact)) > 1

@@ -1,6 +1,6 @@
 """Cycles that the SMs take for a pipelined loop: its steps, and what stands around them.
 
-    T     = latency + l2 (+ CLUSTER_RELEASE_CYCLES in clusters)
+    T     = latency + l2 (+ CLUSTER_RELEASE_CYCLES * log2(CTAs) in clusters)
     alone = T + bubble + busy + first + barrier_cycles                             depth 1
     alone = min(max(shared, (T + bubble + (spread + ahead) * busy) / (depth - 1)),
                 max(shared + first, (T + bubble + spread * busy) / (depth - 1)))   depth > 1
@@ -39,7 +39,7 @@ that has most. ``once`` is what a CTA takes beside its steps:
 CTAs of an SM fall out of step: after the first wave one's prologue and epilogue run under the steps
 of the others, which lose what one CTA fewer does less, each once a wave:
 
-    stalled = CTAs * (1 - step / step of CTAs - 1)         1 with one CTA; 0 where pipes are full
+    stalled = CTAs * (1 - step / step with one CTA fewer)    1 with one CTA; 0 where pipes are full
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ DIRECT_STORE_COST: Final = constant(
 
 CLUSTER_RELEASE_CYCLES: Final = constant(
     "CLUSTER_RELEASE_CYCLES",
-    500,
+    250,
     "cycles",
-    "what a slot is in use for longer until the last of the CTAs that share it has released it to "
-    "all, across the network between SMs",
-    formula="T = latency + l2 + CLUSTER_RELEASE_CYCLES, with copies that are multicast",
+    "what a slot is in use for longer, each time that the CTAs are doubled of which the last "
+    "releases it to all, across the network between SMs",
+    formula="T = latency + l2 + CLUSTER_RELEASE_CYCLES * log2(CTAs of a cluster)",
     source=fitted(
         "H200, 3,709 kernels of 241 drawn products",
         "63 pairs in clusters of four and eight that differ in this alone take 5.4 % more with 4 "
-        "slots of 128 along K than with 8 of 64, 1.7 % without it; first choice 1.0401, 1.0418 "
+        "slots of 128 along K than with 8 of 64, 1.7 % without it; first choice 1.0391, 1.0418 "
         "without",
     ),
     date="2026-11-28",
@@ -178,7 +178,7 @@ def on_sms(
         fewer = steps * _interleaved(busy, alone, rest) + fills * _interleaved(busy, last, rest)
         cycles += rest * fewer
     cycles += rounds * work.grid.tiles * work.stores.uncoalesced_cycles
-    stalled = resident * (1 - step / _interleaved(busy, alone, resident - 1)) if resident > 1 else 1
+    stalled = resident * (1 - step / _norm(busy, alone, resident - 1)) if resident > 1 else 1
     cycles += (1 + (waves - 1) * stalled) * _once(work, machine, resident, latency, step * trip)
     return cycles, step
 
@@ -225,7 +225,8 @@ def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: 
     """Cycles of the same where it waits for one ring of ``slots`` slots."""
     busy, bubble, loads = shares.busy, shares.bubble, work.loads
     landed = latency + work.usage.l2 + bubble
-    landed += CLUSTER_RELEASE_CYCLES if loads.clustered else 0
+    if loads.clustered:
+        landed += CLUSTER_RELEASE_CYCLES * math.log2(work.grid.cluster)
     first = work.fragments.first
     if slots == 1 or loads.blocking:
         return landed + busy + first + (machine.barrier_cycles if loads.synchronised else 0)
@@ -244,7 +245,9 @@ def _interleaved(busy: float, alone: float, ctas: float) -> float:
 
     ``(busy ^ OVERLAP_NORM + (alone / ctas) ^ OVERLAP_NORM) ^ (1 / OVERLAP_NORM)``.
     """
-    if ctas <= 1:
-        return alone
+    return alone if ctas <= 1 else _norm(busy, alone, ctas)
+
+
+def _norm(busy: float, alone: float, ctas: float) -> float:
     norm = OVERLAP_NORM
     return float((busy**norm + (alone / ctas) ** norm) ** (1 / norm))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from ..schedules.workloads import (
@@ -89,11 +91,17 @@ def workload_bounds(
     larger than its own magnitude.
     """
     rounding, summing = allowed(spec, run, out)
-    bounds = rounding * abs(exact) + summing * magnitude + 1e-300
+    bounds = rounding * abs(exact) + summing * magnitude + least_spacing(out or spec.out)
     if parts:
         largest = float(abs(exact).max())
         bounds = bounds + added_error(spec.out, parts) * magnitude.clip(max=largest)
     return bounds
+
+
+def least_spacing(dtype: str) -> float:
+    """Between the numbers next to 0, of which rounding errs by a half however small a value is."""
+    describe: Callable[[Any], Any] = ml_dtypes.finfo
+    return float(describe(dtype).smallest_subnormal)
 
 
 def added_error(dtype: str, parts: int) -> float:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 import tvm
 import tvm_ffi
@@ -27,7 +26,7 @@ from ..emulator.lower import is_device_function
 from ..errors import EmulatorError
 from ..passes.ir.kernels import thread_tag
 from ..passes.ir.nodes import const_int, substitute, variables, walk
-from .accuracy import ROUNDOFF, TF32_TRUNCATION, cut_error
+from .accuracy import ROUNDOFF, TF32_TRUNCATION, cut_error, least_spacing
 from .tolerance import AbsoluteBounds, Equal, Tolerance, Within
 
 LAMBDA: Final = 8.0
@@ -209,9 +208,7 @@ def _bound(made: Any, want: Any, terms: int, unit: float, instructions: Sequence
     if any("e4m3" in name or "e5m2" in name for name in instructions):
         cut = cut_error(terms, terms)
         of_value, of_sum = of_value + cut[0], of_sum + cut[1]
-    describe: Callable[[Any], Any] = ml_dtypes.finfo
-    least = float(describe(made.dtype).smallest_subnormal)
-    return of_sum * magnitude + of_value * value + least
+    return of_sum * magnitude + of_value * value + least_spacing(str(made.dtype))
 
 
 def _relative(wanted: Mapping[str, Any], terms: int, unit: float, why: Reason) -> Tolerance:

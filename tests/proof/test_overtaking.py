@@ -10,9 +10,9 @@ import tvm_ffi
 from tvm import tirx
 
 import pipeliner
-from pipeliner.proof.running.subjects import host_and_kernels
 from pipeliner.proof.prove import prove
 from pipeliner.proof.reading.overtaking import may_overtake
+from pipeliner.proof.running.subjects import host_and_kernels
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 KERNELS: dict[str, dict[str, Any]] = {
