@@ -41,6 +41,7 @@ from .tiles import (
     power_of_two,
     row_major,
     stages_transposed,
+    walks_batches,
 )
 from .tiles.raster import sharers
 from .total import sum_info
@@ -96,7 +97,9 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     sums = [
         cached(padded(name) if ragged_m or ragged_n else name, "local") for _, name in what.matmuls
     ]
-    tiles = math.prod(grid_of(m, n, tile))
+    batch = math.prod(extent or 1 for _, extent in what.batch_axes)
+    walked = walks_batches(what, tile)
+    tiles = math.prod(grid_of(m, n, tile)) * (batch if walked else 1)
     ctas = min(tiles, tile.persistent or tiles)
     steps = reduction_tiles(what, tile.k)
     mean, longest = _mean_and_most_steps(what, steps)
@@ -138,11 +141,10 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         outer=math.ceil(tiles / ctas),
         by_tile=tiles > ctas and not tile.stationary,
     )
-    batch = math.prod(extent or 1 for _, extent in what.batch_axes)
     reordered = reordered_infos(what)
     return KernelInfo(
         name=what.name,
-        grid=(batch, ctas) if what.batch_axes else (ctas,),
+        grid=(batch, ctas) if what.batch_axes and not walked else (ctas,),
         threads=0,
         loops=(loop,),
         accumulators=(
@@ -357,7 +359,10 @@ def _shared(
     if m is None or n is None:
         return ()
     down, across = grid_of(m, n, tile)
-    ctas = min(down * across, tile.persistent or down * across)
+    tiles = down * across
+    if walks_batches(what, tile):
+        tiles *= math.prod(extent or 1 for _, extent in what.batch_axes)
+    ctas = min(tiles, tile.persistent or tiles)
     group = divisor(down, tile.raster_group)
     found = []
     for size in AUTOMATIC_CLUSTERS:

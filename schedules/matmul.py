@@ -2,7 +2,7 @@
 
     for blockIdx.z in batch axes:            # batch, groups
       for blockIdx.x in tiles:               # grouped: neighbours share operands in the L2 cache
-        acc: local tile of BM x BN = 0       # in a loop over tiles, where the grid is persistent
+        acc: local tile of BM x BN = 0       # in a loop over all tiles in a persistent grid
         for step in steps x (K / BK):        # some channels of one kernel position
           A_shared = A[tile]                 # a plain box copy, zero outside A
           B_shared = B[tile]
@@ -29,7 +29,7 @@ from ..errors import WorkloadError
 from ..passes.ir.nodes import block, collect, has, i32, substitute
 from ..values.notes import NOTE, note_text
 from .reordered import schedule_reordered, written_first
-from .tiles import MAX_GRID_Z, GemmTile, divisor, is_ragged, stages_transposed
+from .tiles import MAX_GRID_Z, GemmTile, divisor, is_ragged, stages_transposed, walks_batches
 from .total import schedule_sum
 from .workloads import (
     GATED,
@@ -78,15 +78,18 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     # Tiles of a persistent grid become blocks before they are numbered, which hides from TVM that
     # they do not overlap.
     wholes = matmuls if tile.persistent is None else [sch.blockize(inner) for _, inner in cuts]
-    if batch:
-        sch.bind(sch.fuse(*batch) if len(batch) > 1 else batch[0], "blockIdx.z")
     symbolic = what.m[1] is None
+    walked = walks_batches(what, tile)
+    if batch and not walked:
+        sch.bind(sch.fuse(*batch) if len(batch) > 1 else batch[0], "blockIdx.z")
     group = (
         tile.raster_group
         if tile.persistent is None or not symbolic
         else what.n[1] or tile.raster_group
     )
     each = _rasterise(sch, i_tile, j_tile, group)
+    if batch and walked:
+        each = sch.fuse(*batch, each)
     if tile.persistent is None:
         sch.bind(each, "blockIdx.x")
     elif symbolic:

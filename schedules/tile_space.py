@@ -212,12 +212,19 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
             sides = (tile_m, what.a.k_major), (tile_n, what.b.k_major)
             if not all(warpgroup_tiles.fills_a_box(*side) for side in sides):
                 continue
-            tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
-            for ctas in warpgroup_tiles.grids(tiles, machine):
-                tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas, reordered=reordered)
+            whole = GemmTile(tile_m, tile_n, tile_k, reordered=reordered)
+            for ctas in _grids(what, whole, machine):
+                tile = replace(whole, persistent=ctas)
                 yield what, in_raster_groups(what, tile, machine)
                 if ctas is None and begins_inside_lines(what, tile):
                     yield from ((what, one) for one in in_clusters(what, tile, machine))
+
+
+def _grids(what: Contraction, tile: GemmTile, machine: Machine) -> list[int | None]:
+    """CTAs to compare: one for each tile, or a persistent grid that walks through all tiles."""
+    if what.batch_axes and not what.batches_are_alike:
+        return [None]
+    return warpgroup_tiles.grids(tiles_of(what, tile), machine)
 
 
 def _forms(workload: Gemm) -> tuple[bool, ...]:
@@ -241,8 +248,7 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
             tile = replace(form, m=tile_m, n=tile_n, k=tile_k)
             if not _is_worth_it(workload, tile):
                 continue
-            tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
-            for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
+            for ctas in _grids(what, tile, machine) if boxes else [None]:
                 persistent = replace(tile, persistent=ctas)
                 yield what, in_raster_groups(what, persistent, machine) if boxes else persistent
 

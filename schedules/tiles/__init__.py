@@ -214,6 +214,11 @@ def stages_transposed(what: Contraction, operand: int) -> bool:
     return what.types.dtype == "float32" and what.operands[operand].k_major
 
 
+def walks_batches(what: Contraction, tile: GemmTile) -> bool:
+    """Whether the CTAs of a persistent grid walk through the tiles of all of a batch."""
+    return tile.persistent is not None and what.batches_are_alike
+
+
 def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:
     """Whether the tile leaves a tail along M (also where M is symbolic), N and K."""
     extents = (what.m[1], what.n[1], what.k[1])

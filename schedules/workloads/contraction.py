@@ -105,6 +105,15 @@ class Contraction:
         whole = self.whole or self
         return (*whole.batch_axes, whole.m, whole.n)
 
+    @property
+    def batches_are_alike(self) -> bool:
+        """Whether all of a batch take as many steps and tiles, each added up at once.
+
+        Then the CTAs of a persistent grid walk through the tiles of all of them; else there is such
+        a grid for each.
+        """
+        return self.length is None and self.whole is None and self.m[1] is not None
+
     def exchanged(self) -> Contraction:
         """The transposed matmul: M and N change places, and so do the operands."""
         return replace(

@@ -168,16 +168,18 @@ def test_the_closed_form_is_what_recognition_finds(case):
     dtype=st.sampled_from(DTYPES),
     layout=st.sampled_from(LAYOUTS),
     batch=st.sampled_from([None, 3]),
+    persistent=st.sampled_from([None, 5]),
 )
-def test_the_closed_form_holds_for_any_extents(m, n, k, dtype, layout, batch):
-    gemm, tile = Gemm(m, n, k, batch=batch, dtype=dtype, layout=layout), GemmTile(32, 32, 16)
+def test_the_closed_form_holds_for_any_extents(m, n, k, dtype, layout, batch, persistent):
+    gemm = Gemm(m, n, k, batch=batch, dtype=dtype, layout=layout)
+    tile = GemmTile(32, 32, 16, persistent=persistent)
     _, kernel = recognise(prefix(schedule_gemm(gemm, tile).mod))
     assert comparable(kernel.info) == comparable(kernel_info(gemm, tile))
 
 
 def comparable(info):
     """Without what only one side can know: a symbolic grid, alignment of more than 16 bytes, the
-    vectors of elementwise kernels.
+    vectors of elementwise kernels, what is said of the loop over tiles.
 
     Of a gathered source only the last dimension says something. Rows or columns that are one are no
     dimension of a store.
@@ -194,7 +196,8 @@ def comparable(info):
     loops = tuple(replace(loop, ops=tuple(map(capped, loop.ops))) for loop in info.loops)
     stores = tuple(replace(store, no_tma="") for store in info.stores)
     elementwise = tuple(replace(kernel, vector=1) for kernel in info.elementwise)
-    return replace(info, loops=loops, stores=stores, grid=len(info.grid), elementwise=elementwise)
+    own = {"grid": len(info.grid), "elementwise": elementwise, "declined": ()}
+    return replace(info, loops=loops, stores=stores, **own)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +213,9 @@ def comparable(info):
         (Gemm(128, 128, 64), GemmTile(64, 24, 64, raster_group=1)),
         (Gemm(None, 256, 64), GemmTile(128, 64, 64)),
         (Gemm(512, 256, 64, batch=2), GemmTile(128, 64, 64)),
+        (Gemm(512, 256, 64, batch=3), GemmTile(128, 64, 64, raster_group=2, persistent=8)),
+        (Gemm(384, 64, 64, batch=4), GemmTile(128, 64, 64, raster_group=1, persistent=4)),
+        (Gemm(500, 200, 64, batch=3), GemmTile(128, 64, 64, persistent=6)),
         (Gemm(512, 256, 64), GemmTile(128, 64, 64, raster_group=2)),  # two rows, two columns
         (Gemm(512, 256, 64), GemmTile(128, 64, 64, raster_group=2, persistent=8)),
         (Gemm(512, 192, 64), GemmTile(128, 64, 64, raster_group=2)),  # three columns

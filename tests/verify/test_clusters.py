@@ -36,6 +36,7 @@ def kernel_of(
         (Gemm(512, 128, 192, layout="TT"), 4),
         (Gemm(512, 256, 128, layout="NN"), 8),
         (Gemm(256, 256, 64, batch=2), None),
+        (Gemm(256, 256, 64, batch=3), 4),
     ],
     ids=str,
 )

@@ -231,6 +231,28 @@ def test_a_persistent_grid_carries_slots_and_phases_across_tiles(
     assert_right(gemm, kernel, **options)
 
 
+@pytest.mark.parametrize(
+    ("gemm", "ctas", "options"),
+    [
+        (Gemm(256, 128, 64, batch=3), 5, {}),  # a step a tile: rings run across batches
+        (Gemm(200, 136, 192, batch=4, layout="NN"), 7, {}),
+        (Gemm(256, 128, 128, batch=3), 4, {"consumers": "ping-pong"}),
+        (Gemm(72, 80, 64, batch=3, dtype="bfloat16", epilogue=("bias", "relu")), 2, {}),
+        (Gemm(128, 64, 64, batch=2), 9, {}),  # more CTAs than tiles
+    ],
+    ids=str,
+)
+@pytest.mark.part(2)
+def test_a_persistent_grid_walks_through_all_of_a_batch(
+    gemm: Gemm, ctas: int, options: dict[str, object]
+) -> None:
+    kernel = kernel_of(gemm, (64, 64, 64), ctas, **options)
+    assert "blockIdx.z" not in kernel.cuda
+    assert [copy.mechanism for copy in kernel.plan.copies] == ["tma", "tma"]
+    verdict = verify_workload(kernel, gemm)
+    assert verdict.ok, verdict
+
+
 @pytest.mark.parametrize("m", [1, 300, 513])
 @pytest.mark.part(3)
 def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
