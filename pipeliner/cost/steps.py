@@ -50,7 +50,7 @@ from typing import Final, NamedTuple
 from ..machine import Machine
 from ..machine.constant import constant, derived, fitted, measured
 from .busy import OVERLAP_NORM, alone_chain
-from .descriptor import Depth, Work, least
+from .descriptor import Depth, RingWork, Work, least
 
 STAGED_STORE_PASSES: Final = constant(
     "STAGED_STORE_PASSES",
@@ -212,13 +212,19 @@ def _alone(work: Work, machine: Machine, depth: Depth, shares: Shares, latency: 
         alone = max(
             _waiting(work, machine, work.shared.useful(ring, depth), shares, wait)
             for ring in work.shared.rings
-            for wait in [ring.wait(latency, work.loads.handshake, machine)]
+            for wait in [_wait(work, ring, machine, latency)]
         )
     alone = max(alone, work.fragments.own + shares.bubble)
     if not work.wgmma.serial:
         return alone
     wgmma = work.wgmma.serial if least(depth) < OVERLAP_DEPTH else work.wgmma.overlapped
     return max(alone, wgmma + shares.bubble - shares.hidden)
+
+
+def _wait(work: Work, ring: RingWork, machine: Machine, latency: float) -> float:
+    """Cycles until the first bytes of a ring's load arrive: in order, behind all before them."""
+    own = ring.wait(latency, work.loads.handshake, machine)
+    return own if work.shared.skew is None else max(own, latency)
 
 
 def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: float) -> float:
