@@ -2,7 +2,7 @@
 
     for i in range(8): S[i] = A[i] * 2    =>   Cost(global_bytes=32, shared_bytes=32, flops=8)
 
-``StatementInfo`` has these counts; ``pipeliner/cost/usage.py`` divides them by rates.
+``StatementInfo`` has these counts; ``pipeliner/cost/usage`` divides them by rates.
 """
 
 from __future__ import annotations

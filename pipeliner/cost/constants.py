@@ -9,7 +9,7 @@ from typing import Final
 
 from ..machine.constant import Constant, records
 
-ROOMS: Final = ("instructions", "mechanisms", "cost", "choice", "space")
+ROOMS: Final = ("instructions", "mechanisms", "cost", "cost.usage", "choice", "space")
 """The folders whose constants are the cost model's."""
 
 

@@ -32,7 +32,7 @@ DATE = re.compile(r"2026-\d\d-\d\d")
 BOUND = [
     (f"{room}.{path.stem}", node)
     for room in ROOMS
-    for path in sorted((FOLDER.parent / room).glob("*.py"))
+    for path in sorted((FOLDER.parent / room.replace(".", "/")).glob("*.py"))
     for node in ast.parse(path.read_text()).body
     if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.cost.usage import CONVERT_INSTRUCTIONS, CONVERT_LOAD_INSTRUCTIONS
+from pipeliner.cost.usage.matmuls import CONVERT_INSTRUCTIONS, CONVERT_LOAD_INSTRUCTIONS
 from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.schedules.workloads import numpy_dtype
