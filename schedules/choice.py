@@ -19,14 +19,13 @@ from ..values.facts import KernelInfo
 from .channelwise import depthwise_tile, is_depthwise, weights_tile
 from .closed_form import contraction_info
 from .grouped import faster_groups
+from .loop_space import FEW_QUERIES, loop_tiles
 from .loops.attention_best import best_attention
 from .loops.attention_walk import walked_tiles
 from .loops.forms import loop_info
 from .tile_space import (
-    FEW_QUERIES,
     contraction_of,
     in_raster_groups,
-    loop_tiles,
     tiles_of,
     tiles_tried,
     worthwhile_splits,

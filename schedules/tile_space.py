@@ -24,27 +24,17 @@ from ..plan.request import AccumulateAsked, Instruction, Request
 from ..space.axes import AUTOMATIC_CLUSTERS
 from ..space.neighbours import AxisValues
 from .closed_form import storage_bytes, typical
-from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
-from .loops.back_to_back import back_to_back_tiles
-from .loops.packed import packed_tiles
-from .loops.rows import row_tiles
-from .tiles import AttentionTile, ConvTile, GemmTile, LoopTile, RowTile, divisor, grid_of
+from .tiles import ConvTile, GemmTile, divisor, grid_of
 from .tiles.raster import raster_group, square_group
 from .workloads import (
     LOOPS,
     MAX_SPLITS,
-    SCALE_BLOCK,
-    Attention,
-    BackToBackGemm,
     Contraction,
     Conv,
     ConvInputGrad,
     Convolution,
     ConvWeightGrad,
     Gemm,
-    LoopWorkload,
-    PackedGemm,
-    ScaledGemm,
     Spec,
     begins_inside_vectors,
     best_phases,
@@ -77,33 +67,6 @@ SHORT_K_BYTES: Final = 32
 LEAST_STEPS: Final = 4
 """Fewest steps of a split: with fewer, a CTA only fills and drains its rings."""
 
-QUERIES: Final = (64, 128, 192)
-"""Queries of a tile of attention to compare: one to three warpgroups of 64 rows."""
-
-FEW_QUERIES: Final = (16, 32)
-"""The same where there are no more rows, and no warpgroups: tiles of one or two warps."""
-
-FEW_KEYS: Final = (32, 64, 128)
-"""Keys of a step of so few queries."""
-
-KEYS: Final = tuple(range(64, 177, 16))
-"""Keys of a step to compare; the scores of 64 queries and 176 keys are 88 registers a thread."""
-
-FEWEST_STEPS: Final = 2
-"""Fewest steps of a split of attention's keys."""
-
-SPLIT_ROUNDS: Final = (1, 2, 3, 4)
-"""How often the CTAs of attention whose keys are split fill the SMs."""
-
-FEWEST_KEYS: Final = 16
-"""What keys of a step are multiples of."""
-
-SCALED_ROWS: Final = (64, 128, 192)
-"""Rows of a tile of a block-scaled GEMM to compare: one to three warpgroups of 64."""
-
-SCALED_COLUMNS: Final = (32, 64, SCALE_BLOCK, 2 * SCALE_BLOCK)
-"""Columns of one to compare: 128 are 64 registers a thread of sums and 64 of those of a product."""
-
 SHARED_BY: Final = tuple(size for size in sorted(AUTOMATIC_CLUSTERS, reverse=True) if size > 2)
 """CTAs of clusters to compare where rows begin inside lines, beside pairs."""
 
@@ -131,76 +94,6 @@ def tiles_tried(
         return
     found = _boxed(workload, machine) if isinstance(workload, Gemm) else _images(workload, machine)
     yield from ((what, tile, by_warpgroup) for what, tile in found)
-
-
-def attention_tiles(
-    attention: Attention, machine: Machine, splits: int | None = None
-) -> list[AttentionTile]:
-    """The tiles of attention to compare: those of which Q, K and V fit into shared memory once.
-
-    No tile but the smallest is larger than all queries or all keys. Heads that share keys are
-    grouped where they then need fewer tiles. ``splits``: of the keys; None: one, and so many that
-    the CTAs fill the SMs once or more, where there are fewer of them.
-    """
-    row = element_bytes(attention.storage) * attention.dim
-    keys = -(-attention.keys // FEWEST_KEYS) * FEWEST_KEYS
-    few = (
-        []
-        if machine.multiplies_by_warpgroup
-        else [m for m in FEW_QUERIES if _rows(attention, m) <= m]
-    )
-    queries = [*few[:1], *(m for m in QUERIES if m < attention.queries + QUERIES[0])]
-    found = [
-        AttentionTile(m, n, grouped=is_grouped(attention, m))
-        for m in queries
-        for n in [n for n in (FEW_KEYS if m in few else KEYS) if n <= keys] or [keys]
-        if (m + 2 * n) * row <= machine.smem_per_cta
-    ]
-    if splits is not None:
-        return [replace(tile, splits=splits) for tile in found]
-    return [
-        replace(tile, splits=count)
-        for tile in found
-        for count in (1, *_splits_of_keys(attention, tile, machine))
-    ]
-
-
-def _rows(attention: Attention, m: int) -> int:
-    """Rows that tiles of ``m`` rows cut."""
-    return rows_of(attention, AttentionTile(m, 1, grouped=is_grouped(attention, m)))
-
-
-def _splits_of_keys(attention: Attention, tile: AttentionTile, machine: Machine) -> list[int]:
-    """Numbers of splits that fill the SMs some times over, where whole tiles do not fill them."""
-    if attention.causal:
-        return []
-    ctas = ctas_of(attention, tile)
-    steps = -(-attention.keys // tile.n)
-    most = min(MOST_SPLITS, max(1, steps // FEWEST_STEPS))
-    filling = (rounds * machine.sms // ctas for rounds in SPLIT_ROUNDS)
-    return sorted({splits_of(steps, min(most, count)) for count in filling if count > 1} - {1})
-
-
-def scaled_tiles(what: ScaledGemm) -> list[RowTile]:
-    """The tiles of a block-scaled GEMM to compare; none but the smallest is larger than C."""
-    return [
-        RowTile(m, n)
-        for m, n in itertools.product(SCALED_ROWS, SCALED_COLUMNS)
-        if m < what.m + SCALED_ROWS[0] and n < what.n + SCALED_COLUMNS[0]
-    ]
-
-
-def loop_tiles(
-    what: LoopWorkload, machine: Machine, splits: int | None = None
-) -> Sequence[LoopTile]:
-    """The tiles of a loop of several operations to compare; ``splits``: of keys or of K."""
-    if isinstance(what, Attention):
-        return attention_tiles(what, machine, splits)
-    if isinstance(what, BackToBackGemm):
-        return back_to_back_tiles(what, machine, splits)
-    if isinstance(what, PackedGemm):
-        return packed_tiles(what, machine, splits)
-    return scaled_tiles(what) if isinstance(what, ScaledGemm) else row_tiles(what, machine)
 
 
 def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:

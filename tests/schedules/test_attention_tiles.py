@@ -22,10 +22,10 @@ from pipeliner.schedules import (
 )
 from pipeliner.schedules.choice import compare_loops
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.loop_space import attention_tiles
 from pipeliner.schedules.loops.attention_cut import CUT_SHORT
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
-from pipeliner.schedules.tile_space import attention_tiles
 from pipeliner.targets import cuda_target
 from pipeliner.tuning.space import point_of
 from pipeliner.values.facts import CopyInfo, KernelInfo
