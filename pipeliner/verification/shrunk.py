@@ -135,7 +135,10 @@ def handed_over(function: Any, target: Any, plan: KernelPlan) -> Kernel:
     try:
         return build_with(function, target, Request(plan=fit))
     except PipelinerError:
-        loops = tuple(replace(loop, edges=(), source="request") for loop in fit.loops)
+        loops = tuple(
+            replace(loop, edges=(), source="request") if loop.pipelined else loop
+            for loop in fit.loops
+        )
         anew = replace(fit, loops=loops, sync=SyncPlan(), smem=SmemPlan())
         return build_with(function, target, Request(plan=anew))
 

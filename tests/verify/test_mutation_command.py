@@ -13,6 +13,7 @@ from pipeliner import cli
 from pipeliner.diagnostics import Reason
 from pipeliner.mutation import Campaign
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.verification.shrunk import handed_over
 
 from .mutation_kernels import count_in_cuda
 
@@ -81,3 +82,14 @@ def test_an_interrupt_prints_what_was_done(
     assert len(rows) == 2
     assert re.search(r"2 of \d+ mutants killed, .* [1-9]\d* not run", captured.out)
     assert captured.err.endswith("pipeliner: interrupted\n")
+
+
+def test_a_persistent_plan_is_handed_to_one_step() -> None:
+    """Its loop over tiles was never asked to be pipelined."""
+    options = {"instruction": "wgmma", "prove": False}
+    tile = GemmTile(64, 64, 64, persistent=3)
+    plan = pipeliner.build(schedule_gemm(Gemm(256, 128, 256), tile), "h100", **options).plan
+    short = handed_over(schedule_gemm(Gemm(256, 128, 64), tile), "h100", plan)
+    assert [ring.depth for ring in short.plan.loops[0].rings] == [
+        ring.depth for ring in plan.loops[0].rings
+    ]
