@@ -178,8 +178,9 @@ def _what_stays(tile: Tile, plan: KernelPlan) -> str:
         kind = "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
         consumer = plan.role(CONSUMER)
         wide = by_warpgroup(plan.matmuls)
-        consumers = f"{consumer.threads // (WARPGROUP if wide else WARP)} {kind} consumer"
-        parts.append(f"a producer and {consumers} {'warpgroups' if wide else 'warps'}")
+        count = consumer.threads // (WARPGROUP if wide else WARP)
+        word = ("warpgroup" if wide else "warp") + ("s" if count > 1 else "")
+        parts.append(f"a producer and {count} {kind} consumer {word}")
     if plan.cluster > 1:
         parts.append(f"clusters of {plan.cluster}")
     ways = dict.fromkeys(store.mechanism for store in plan.stores if is_staged(store))
