@@ -163,6 +163,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         ),
         stores=(_store_info(what, sums[0], tile),),
         kernels=len(reordered) + (1 if what.whole is None else 2),
+        ends_elementwise=what.whole is not None,
     )
 
 

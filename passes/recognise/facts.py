@@ -81,6 +81,7 @@ def recognise(func: Any) -> tuple[Any, Facts]:
         before=() if threads else tuple(copy for copy in found.before if _is_operand(copy, found)),
         stores=store_infos(body, found.ops, found.ranges),
         kernels=len(kernels_of(body)),
+        ends_elementwise=_ends_elementwise(body) if found.ops and not threads else False,
         independent=0 if found.ops or threads else _independent(body),
         alone=_alone(body, mapped=bool(found.ops) and not threads),
     )
@@ -125,6 +126,14 @@ def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
     others = [kernel for kernel in kernels_of(body) if next(op_loops(kernel), None) is None]
     infos = [elementwise_info(kernel) for kernel in others]
     return tuple(info for info in infos if info is not None)
+
+
+def _ends_elementwise(body: Stmt) -> bool:
+    """Return whether the last of several kernels is elementwise."""
+    *others, last = kernels_of(body)
+    if not others or next(op_loops(last), None) is not None:
+        return False
+    return elementwise_info(last) is not None
 
 
 def _is_operand(copy: CopyInfo, found: LoopFinder) -> bool:

@@ -223,8 +223,9 @@ class KernelInfo:
 
     ``grid``: of the kernel that holds the loops. ``elementwise``: kernels of a tile function beside
     it. ``before``: tile copies that each CTA makes once, before its loops. ``kernels``: all that it
-    launches. ``independent``: of a tile function without copies and
-    matmuls how many threads may make a nest together. ``alone``: why one makes all of a kernel.
+    launches. ``ends_elementwise``: of several the last is such. ``independent``: of a tile function
+    without copies and matmuls how many threads may make a nest together. ``alone``: why one makes
+    all of a kernel.
     """
 
     name: str
@@ -238,6 +239,7 @@ class KernelInfo:
     stores: tuple[StoreInfo, ...] = ()
     before: tuple[CopyInfo, ...] = ()
     kernels: int = 1
+    ends_elementwise: bool = False
     independent: int = 0
     alone: Why = ""
 

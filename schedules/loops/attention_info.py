@@ -138,6 +138,7 @@ def attention_info(what: Attention, tile: AttentionTile) -> KernelInfo:
         before=(q,),
         elementwise=() if tile.splits == 1 else (_combination(cut),),
         kernels=1 if tile.splits == 1 else 2,
+        ends_elementwise=tile.splits > 1,
         declined=((TILES, Reason("loop.inner")),) if cut.is_persistent else (),
     )
 

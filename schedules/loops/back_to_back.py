@@ -315,6 +315,7 @@ def back_to_back_info(what: BackToBackGemm, tile: RowTile) -> KernelInfo:
         before=(a,),
         elementwise=(_sums(what, tile),) if parts > 1 else (),
         kernels=min(parts, 2),
+        ends_elementwise=parts > 1,
     )
 
 

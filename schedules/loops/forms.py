@@ -97,6 +97,7 @@ def rows_info(what: RowGemm, tile: RowTile) -> KernelInfo:
         stores=(StoreInfo("C", "acc", "C", what.out, row_major((what.m, what.n))),),
         elementwise=() if of_rms else (combination(what, cut),),
         kernels=1 if of_rms else 2,
+        ends_elementwise=not of_rms,
     )
 
 

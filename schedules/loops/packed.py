@@ -247,6 +247,7 @@ def packed_info(what: PackedGemm, tile: RowTile) -> KernelInfo:
         stores=(StoreInfo("C", "acc", to, out, strides, by_rows=False, no_tma=scattered),),
         elementwise=(_sums(what, parts),) if parts > 1 else (),
         kernels=min(parts, 2),
+        ends_elementwise=parts > 1,
     )
 
 

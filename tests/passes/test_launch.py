@@ -72,7 +72,23 @@ def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -
         if RELEASE in body:
             behind = body[body.index(RELEASE) :]
             assert not re.search(r"&\([AB]\w*_map\)|cp_async_c[ag]|= [^;]*\b[AB]_ptr", behind)
-    assert kernel.plan.launch.triggers == tuple(range(len(found) - ("pdl" not in options)))
+    assert kernel.plan.launch.triggers == tuple(range(len(found)))
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "triggers"),
+    [
+        (Gemm(128, 128, 256), GemmTile(64, 64, 64), ()),  # who comes next is not ours to know
+        (*SPLIT, (0, 1)),  # the sum leaves room
+        (Gemm(130, 70, 100, dtype="fp16"), GemmTile(64, 64, 32, reordered=True), (0, 1)),
+    ],
+    ids=str,
+)
+def test_who_lets_the_next_one_in_by_default(
+    gemm: Gemm, tile: GemmTile, triggers: tuple[int, ...]
+) -> None:
+    launch = built(gemm, tile).plan.launch
+    assert (launch.pdl, launch.triggers) == (True, triggers)
 
 
 def test_one_thread_of_the_producer_lets_the_next_one_in() -> None:
