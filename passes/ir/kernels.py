@@ -15,6 +15,12 @@ from tvm import tirx
 from ...diagnostics import Reason
 from . import nodes as ir
 
+LAUNCH_PARAMS: Final = "tirx.kernel_launch_params"
+"""Attribute of a function with tags of its launches."""
+
+COOPERATIVE: Final = "tirx.use_cooperative_launch"
+"""Tag of kernels all of whose CTAs are to run at once."""
+
 _AROUND_ONE: Final = frozenset({tirx.For, tirx.While, tirx.AttrStmt})
 """Statements that contain exactly one statement."""
 
@@ -100,6 +106,11 @@ def thread_extents(kernel: Any) -> dict[Any, int | None]:
     ir.walk(kernel, (tirx.For, tirx.AttrStmt), bound)
     in_order = sorted(found.items(), key=lambda item: item[1][0], reverse=True)
     return {var: extent for var, (_, extent) in in_order}
+
+
+def launch_tags(func: Any) -> list[str]:
+    """Return how a function asks for its kernels to be launched, as TVM spells it."""
+    return [str(tag) for tag in (func.attrs or {}).get(LAUNCH_PARAMS, ())]
 
 
 def bodies(stmt: Any) -> list[Any]:

@@ -30,7 +30,7 @@ from ..analysis.uniform import Uniformity
 from ..copy.clusters import shared_by
 from ..copy.copies import loop_ranges
 from ..dependence.overwritten import overwritten
-from ..ir.kernels import kernels_of, thread_extents
+from ..ir.kernels import COOPERATIVE, kernels_of, launch_tags, thread_extents
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Stmt, Var
 from ..ir.op_form import op_loops
@@ -84,6 +84,7 @@ def recognise(func: Any) -> tuple[Any, Facts]:
         ends_elementwise=_ends_elementwise(body) if found.ops and not threads else False,
         independent=0 if found.ops or threads else _independent(body),
         alone=_alone(body, mapped=bool(found.ops) and not threads),
+        cooperative=COOPERATIVE in launch_tags(func),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
     new = func

@@ -28,13 +28,19 @@ from tvm.script import tirx as T
 
 from ...plan import PRODUCER, LaunchPlan
 from ..analysis.effects import READ, effects
-from ..ir.kernels import bodies, map_kernels, thread_tag, with_bodies
+from ..ir.kernels import (
+    LAUNCH_PARAMS,
+    bodies,
+    launch_tags,
+    map_kernels,
+    thread_tag,
+    with_bodies,
+)
 from ..ir.named_pass import named_pass
 from ..ir.nodes import SBlockRealize, Stmt, Var, const_int, has, is_buffer_var, is_global, seq
 from .async_groups import issues_copies
 from .mbarriers import ROLE_ATTR, ROLES_ATTR
 
-LAUNCH_PARAMS: Final = "tirx.kernel_launch_params"
 PDL: Final = "tirx.use_programtic_dependent_launch"
 """TVM's own (mis)spelling of the launch attribute."""
 
@@ -51,7 +57,8 @@ def dependent_launches(func: Any, plan: LaunchPlan) -> Any:
     def launched(kernel: Any) -> Any:
         return _waiting(_releasing(kernel) if next(numbers) in plan.triggers else kernel)
 
-    return map_kernels(func, launched).with_attr(LAUNCH_PARAMS, [PDL])
+    tags = [tag for tag in launch_tags(func) if tag != PDL]
+    return map_kernels(func, launched).with_attr(LAUNCH_PARAMS, [*tags, PDL])
 
 
 def _waiting(stmt: Stmt) -> Stmt:

@@ -247,6 +247,8 @@ def _launch(given: LaunchPlan, info: KernelInfo, machine: Machine) -> LaunchPlan
     check_launch(given, info)
     if given.pdl and not machine.has_pdl:
         raise PlanError("launch.pdl", kernel=info.name, machine=machine.name)
+    if given.pdl and info.cooperative:
+        raise PlanError("launch.cooperative", kernel=info.name)
     triggers = sorted(set(given.triggers)) if given.pdl else []
     return replace(given, triggers=tuple(triggers))
 

@@ -27,9 +27,11 @@ def plan_launch(info: KernelInfo, machine: Machine, request: Request) -> LaunchP
     """How kernels follow each other; raises PlanError for what the GPU cannot do."""
     if request.pdl is True and not machine.has_pdl:
         raise PlanError("launch.pdl", kernel=info.name, machine=machine.name)
+    if request.pdl is True and info.cooperative:
+        raise PlanError("launch.cooperative", kernel=info.name)
     if request.pdl is True:
         return LaunchPlan(True, tuple(range(info.kernels)), Reason("request.asked"))
-    if request.pdl is False or not machine.has_pdl:
+    if request.pdl is False or not machine.has_pdl or info.cooperative:
         return LaunchPlan()
     last = 0 if info.ends_elementwise else 1
     return LaunchPlan(True, tuple(range(info.kernels - last)), Reason("launch.hidden"))

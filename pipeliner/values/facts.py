@@ -225,7 +225,8 @@ class KernelInfo:
     it. ``before``: tile copies that each CTA makes once, before its loops. ``kernels``: all that it
     launches. ``ends_elementwise``: of several the last is such. ``independent``: of a tile function
     without copies and matmuls how many threads may make a nest together. ``alone``: why one makes
-    all of a kernel.
+    all of a kernel. ``cooperative``: all its CTAs are asked for at once, as they wait for each
+    other.
     """
 
     name: str
@@ -242,6 +243,7 @@ class KernelInfo:
     ends_elementwise: bool = False
     independent: int = 0
     alone: Why = ""
+    cooperative: bool = False
 
     @property
     def unmapped(self) -> bool:

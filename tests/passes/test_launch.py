@@ -12,6 +12,7 @@ import pipeliner
 from pipeliner.emulator import emulate
 from pipeliner.errors import PlanError, ToolError
 from pipeliner.mutation.mutants import mutants, mutated
+from pipeliner.passes.ir.kernels import COOPERATIVE, LAUNCH_PARAMS
 from pipeliner.plan import LaunchPlan
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from tests.refusals import refused
@@ -126,10 +127,8 @@ def test_no_load_is_moved_before_the_wait(
     [
         ("a100", SPLIT[1], {}),
         ("h100", SPLIT[1], {"pdl": False}),
-        ("h100", GemmTile(16, 64, 64), {}),
     ],
 )
-@pytest.mark.part(3)
 def test_in_order_elsewhere(target: str, tile: GemmTile, options: dict[str, Any]) -> None:
     kernel = built(SPLIT[0], tile, target, **options)
     assert kernel.plan.launch == LaunchPlan()
@@ -147,6 +146,25 @@ def test_the_plan_says_it() -> None:
     assert all("tirx.use_programtic_dependent_launch" in tags for tags in params)
     again = built(*SPLIT, plan=kernel.plan)
     assert again.cuda == kernel.cuda
+
+
+def test_what_asks_for_all_its_ctas_at_once_is_launched_as_it_asks() -> None:
+    """A barrier of the grid waits for CTAs that the kernel before would keep out."""
+    func = schedule_gemm(Gemm(128, 64, 128), GemmTile(64, 64, 32)).mod["main"]
+    together = func.with_attr(LAUNCH_PARAMS, [COOPERATIVE])
+    kernel = pipeliner.build(together, "h100")
+    assert kernel.plan.launch == LaunchPlan()
+    (params,) = (
+        [str(tag) for tag in func.attrs[LAUNCH_PARAMS]]
+        for name, func in kernel.lowered.functions.items()
+        if LAUNCH_PARAMS in func.attrs and "kernel" in str(name.name_hint)
+    )
+    assert COOPERATIVE in params
+    with refused("launch.cooperative", PlanError, kernel=str(func.attrs["global_symbol"])):
+        pipeliner.build(together, "h100", pdl=True)
+    early = pipeliner.build(func, "h100").plan
+    with refused("launch.cooperative", PlanError):
+        pipeliner.build(together, "h100", plan=early)
 
 
 def test_refused() -> None:

@@ -110,6 +110,9 @@ SENTENCES: Final = {
     # Clusters and launches
     "cluster.no_tma": "only TMA copies for several CTAs",
     "launch.pdl": "cannot launch '{kernel}' early on {machine}: griddepcontrol needs sm_90",
+    "launch.cooperative": (
+        "cannot launch '{kernel}' early: it is launched cooperatively, all of its CTAs at once"
+    ),
     "launch.trigger": (
         "cannot let a kernel start early behind kernel {number} of '{kernel}': it launches "
         "{kernels}"
