@@ -215,8 +215,11 @@ def stages_transposed(what: Contraction, operand: int) -> bool:
 
 
 def walks_batches(what: Contraction, tile: GemmTile) -> bool:
-    """Whether the CTAs of a persistent grid walk through the tiles of all of a batch."""
-    return tile.persistent is not None and what.batches_are_alike
+    """Whether the CTAs of a persistent grid walk through the tiles of all of a batch.
+
+    Not where a stationary operand is one of the batch's.
+    """
+    return tile.persistent is not None and not tile.stationary and what.batches_are_alike
 
 
 def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:

@@ -253,6 +253,14 @@ def test_a_persistent_grid_walks_through_all_of_a_batch(
     assert verdict.ok, verdict
 
 
+def test_a_stationary_operand_is_one_of_the_batchs() -> None:
+    gemm, tile = Gemm(256, 64, 128, batch=3), GemmTile(64, 64, 64, persistent=2, stationary=True)
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100")
+    assert "blockIdx.z" in kernel.cuda
+    verdict = verify_workload(kernel, gemm)
+    assert verdict.ok, verdict
+
+
 @pytest.mark.parametrize("m", [1, 300, 513])
 @pytest.mark.part(3)
 def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
