@@ -43,8 +43,10 @@ class Draw:
         found = max(1, round(2 ** self.rng.uniform(0, (most * self.large).bit_length())))
         return found if self.rng.random() < 0.2 else max(step, found // step * step)
 
-    def target(self) -> str:
-        return self.rng.choice(TARGETS)
+    def target(self, spec: Spec) -> str:
+        """A GPU that has the type of ``spec``."""
+        found = self.rng.choice(TARGETS)
+        return "a100" if found == "t4" and spec.types.dtype == "tfloat32" else found
 
     def epilogue(self) -> tuple[str, ...]:
         steps = [one for one in ("bias", "residual") if self.rng.random() < 0.2]
@@ -139,7 +141,7 @@ def emulated(draw: Draw, seconds: float) -> Iterator[Found]:
     for spec in draw.workloads():
         if time.monotonic() > end:
             return
-        yield judged(spec, draw.target())
+        yield judged(spec, draw.target(spec))
 
 
 def run(draw: Draw, count: int, jobs: int) -> Iterator[Found]:

@@ -13,5 +13,5 @@ from .random_workloads import Draw, judged
 def test_random_workloads_are_right(seed: int) -> None:
     draw = Draw(seed, 1)
     for spec in itertools.islice(draw.workloads(), 2):
-        found = judged(spec, draw.target())
+        found = judged(spec, draw.target(spec))
         assert not found.why, found
