@@ -9,12 +9,14 @@ Nothing is asked of their plans, so none may be refused. Exit status 1: one of t
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pipeliner
 from pipeliner.errors import PipelinerError, WorkloadError
@@ -26,6 +28,9 @@ from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, Spec
 from pipeliner.targets import accelerated, cuda_target
 from pipeliner.verification.verdict import verify_workload
+
+if TYPE_CHECKING:
+    from pipeliner.measuring.compiling import BuiltCandidate
 
 TARGETS = ("h100", "h200", "a100", "rtx4090", "b200", "t4")
 FLOATS = ("float16", "float16", "bfloat16")
@@ -64,7 +69,10 @@ class Draw:
 
     def convolution(self, rank: int) -> Any:
         rng = self.rng
-        each = lambda *of: tuple(rng.choice(of) for _ in range(rank))  # noqa: E731
+
+        def each(*of: int) -> tuple[int, ...]:
+            return tuple(rng.choice(of) for _ in range(rank))
+
         sides = [self.extent(12 if rank < 3 else 6) + 2 for _ in range(rank)]
         groups = rng.choice([1, 1, 1, 2, 4])
         c, k = (groups * self.extent(32, 8) for _ in "ck")
@@ -154,32 +162,21 @@ def run(draw: Draw, count: int, jobs: int) -> Iterator[Found]:
     compiler = Compiler(target, jobs)
     compiler.start()
 
-    def built(spec: Spec) -> Any:
-        return compiler.compile(spec, Candidate(default_tile(spec, machine), Request()))
+    def built(spec: Spec) -> BuiltCandidate | Found:
+        try:
+            made = compiler.compile(spec, Candidate(default_tile(spec, machine), Request()))
+        except PipelinerError as err:
+            return Found(spec, "refused", str(err))
+        return Found(spec, "failed", str(made.failure)) if made.failure else made
 
-    specs = [spec for spec, _ in zip(draw.workloads(), range(count))]
-    with ThreadPoolExecutor(jobs) as pool:
-        for spec, made in zip(specs, pool.map(attempt(built), specs)):
-            if isinstance(made, PipelinerError):
-                yield Found(spec, "refused", str(made))
-                continue
-            if made.failure:
-                yield Found(spec, "failed", str(made.failure))
+    specs = list(itertools.islice(draw.workloads(), count))
+    with ThreadPoolExecutor(jobs) as pool, closing(compiler):
+        for spec, made in zip(specs, pool.map(built, specs)):
+            if isinstance(made, Found):
+                yield made
                 continue
             entry = GpuBench(spec).ready(made)
             yield Found(spec, "run", "" if entry.is_right else f"error / bound: {entry.worst}")
-
-
-def attempt(make: Callable[[Spec], Any]) -> Callable[[Spec], Any]:
-    """``make``, whose PipelinerError is its result."""
-
-    def attempted(spec: Spec) -> Any:
-        try:
-            return make(spec)
-        except PipelinerError as err:
-            return err
-
-    return attempted
 
 
 def main() -> int:
