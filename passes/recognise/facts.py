@@ -131,10 +131,10 @@ def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
 
 def _ends_elementwise(body: Stmt) -> bool:
     """Return whether the last of several kernels is elementwise."""
-    *others, last = kernels_of(body)
-    if not others or next(op_loops(last), None) is not None:
+    kernels = kernels_of(body)
+    if len(kernels) < 2 or next(op_loops(kernels[-1]), None) is not None:
         return False
-    return elementwise_info(last) is not None
+    return elementwise_info(kernels[-1]) is not None
 
 
 def _is_operand(copy: CopyInfo, found: LoopFinder) -> bool:
