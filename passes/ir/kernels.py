@@ -18,6 +18,9 @@ from . import nodes as ir
 LAUNCH_PARAMS: Final = "tirx.kernel_launch_params"
 """Attribute of a function with tags of its launches."""
 
+PDL: Final = "tirx.use_programtic_dependent_launch"
+"""Tag of kernels that may begin before the one before has ended, in TVM's own (mis)spelling."""
+
 COOPERATIVE: Final = "tirx.use_cooperative_launch"
 """Tag of kernels all of whose CTAs are to run at once."""
 

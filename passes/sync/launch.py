@@ -30,6 +30,7 @@ from ...plan import PRODUCER, LaunchPlan
 from ..analysis.effects import READ, effects
 from ..ir.kernels import (
     LAUNCH_PARAMS,
+    PDL,
     bodies,
     launch_tags,
     map_kernels,
@@ -40,9 +41,6 @@ from ..ir.named_pass import named_pass
 from ..ir.nodes import SBlockRealize, Stmt, Var, const_int, has, is_buffer_var, is_global, seq
 from .async_groups import issues_copies
 from .mbarriers import ROLE_ATTR, ROLES_ATTR
-
-PDL: Final = "tirx.use_programtic_dependent_launch"
-"""TVM's own (mis)spelling of the launch attribute."""
 
 _TENSOR_MAP: Final = T.tvm_stack_alloca("tensormap", 1).ty
 

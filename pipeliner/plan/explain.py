@@ -137,10 +137,16 @@ def _beside(where: str, kernels: Sequence[ElementwisePlan]) -> list[str]:
 
 
 def _launch(launch: LaunchPlan) -> list[str]:
-    """How kernels follow each other, where that is not one behind the other's end."""
-    if not launch.pdl:
+    """How kernels follow each other, where that is not one behind the other's end, or why it is."""
+    if not launch.pdl and not launch.reason:
         return []
     lines = ["launch"]
+    if not launch.pdl:
+        return [
+            *lines,
+            *_wrapped("one behind the end of the other", indent=2),
+            *_reasons((launch.reason,), indent=6),
+        ]
     lines += _wrapped(
         "each kernel may start before the one before it ends, and waits for that before it touches "
         "global memory",

@@ -113,6 +113,7 @@ SENTENCES: Final = {
     "launch.cooperative": (
         "cannot launch '{kernel}' early: it is launched cooperatively, all of its CTAs at once"
     ),
+    "launch.together": "it asks for all of its CTAs at once: no kernel starts early",
     "launch.trigger": (
         "cannot let a kernel start early behind kernel {number} of '{kernel}': it launches "
         "{kernels}"

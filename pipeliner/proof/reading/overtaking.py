@@ -17,18 +17,15 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ...emulator.translate.operation import decode, op_name
-from ...passes.ir.kernels import bodies
+from ...passes.ir.kernels import PDL, bodies, launch_tags
 from ...passes.ir.nodes import Var, has, is_global
-
-_DEPENDENT: Final = "tirx.use_programtic_dependent_launch"
-"""Launch tag of kernels that may begin before the one before has ended."""
 
 _RUN_BY_ALL: Final = (tirx.AttrStmt, tirx.SeqStmt)
 
 
 def may_overtake(func: Any) -> bool:
     """Whether a device function may touch global memory before the kernel before has ended."""
-    if _DEPENDENT not in map(str, func.attrs["tirx.kernel_launch_params"]):
+    if PDL not in launch_tags(func):
         return False
     outside = [param for param in func.params if isinstance(param.ty, ir.PointerType)]
     return _waits_first(func.body, outside) is not True
