@@ -3,8 +3,8 @@
 ``passes/sync/launch.py`` emits the waits and releases.
 
 Every kernel waits by itself for the one before it, so that its launch is hidden behind that one's
-end. Back to back in a CUDA graph that is up to 1.4 us (H200, 2026-11-28: of 29 products of 2 to 170 us
-and convolutions 4 % in the mean, none slower by more than 0.3 %). Kernels of one function release
+end. Back to back in a CUDA graph that is up to 1.4 us (H200, 2026-11-28: of 29 products and
+convolutions 4 % in the mean, none slower by more than 0.3 %). Kernels of one function release
 the next one ahead of their end, its last does not: CTAs that come early fill the SMs that are free
 first, two to an SM where they fit, and what is launched behind a function is not ours to know. Of
 those 29 behind themselves 7 gained by a release (64 CTAs of 16x64: 10.5 -> 8.7 us) and 7 lost (94
