@@ -222,6 +222,26 @@ def test_one_lane_of_each_warp_is_elected():
     np.testing.assert_array_equal(np.flatnonzero(out[:, 1]), [0, 32])
 
 
+def test_an_elected_lane_works_alone_where_it_may_wait():
+    """elect.sync gives an integer: a mask of such picked the same lane over and over."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((THREADS,), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((1,), "uint64", scope="shared")
+            if tx // WARP == 1:
+                C[tx] = -1
+                if T.cuda.elect_sync():
+                    T.ptx.mbarrier.init.shared.b64(S.ptr_to([0]), T.uint32(1))
+                    T.ptx.mbarrier.arrive.shared.b64(S.ptr_to([0]))
+                    T.cuda.mbarrier_wait(S.ptr_to([0]), tx % WARP)
+                    C[tx] = tx
+
+    result = run(main, blank(THREADS))
+    assert result.hazards == ()
+    np.testing.assert_array_equal(np.flatnonzero(result.outputs["C"] != -1)[WARP:], [WARP])
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_race_is_found_in_every_order_and_its_repair_is_clean(order):
     def func(synced: bool) -> Any:

@@ -48,7 +48,7 @@ class ControlFlow(Expressions):
         """Translate an if statement."""
         if self.touches_memory(stmt.condition):
             self.step(stmt)
-        cond = self.settle(self.expr(stmt.condition), "cond")
+        cond = self.settle(self.cast(self.expr(stmt.condition), "bool"), "cond")
         self._decide(stmt, cond)
         if not cond.varying:
             with self.writer.block(f"if {cond.text}:"):
