@@ -108,7 +108,9 @@ def _by_producer(stmt: Stmt) -> Stmt:
 
 def _at_end_of_branch(stmt: Stmt) -> Stmt:
     if isinstance(stmt, tirx.IfThenElse):
-        return with_bodies(stmt, [seq(stmt.then_case, _release())])
+        inner = stmt.then_case
+        nested = isinstance(inner, tirx.IfThenElse)
+        return with_bodies(stmt, [_at_end_of_branch(inner) if nested else seq(inner, _release())])
     return with_bodies(stmt, [_at_end_of_branch(body) for body in bodies(stmt)])
 
 

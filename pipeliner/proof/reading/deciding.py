@@ -55,6 +55,7 @@ _SAME_IN_EVERY_RUN: Final = (
     "tirx.cuda.__shfl",
     "tirx.tvm_warp_shuffle",
     "tirx.ptx.elect_sync",
+    "tirx.cuda.elect_sync",
     "tirx.ptx.mapa",
     "tirx.cuda.cluster",
     "tirx.cuda.warp",
