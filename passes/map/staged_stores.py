@@ -154,9 +154,15 @@ class Staged:
         """Return what every thread runs; ``repeats``: for one tile after the other."""
         rounds, rest = divmod(self._columns, self.plan.box[1] * self._together)
         fresh = 0 if repeats else min(self._rounds, rounds)
+        # Where all have slots of their own they are one group: none is waited for before the end.
+        joined = 0
+        if fresh == rounds and rounds + bool(rest) <= self._rounds:
+            joined = rounds - (not rest)
         steps: list[Stmt] = []
-        if fresh:
-            steps.append(unrolled("b", fresh, self._store))
+        if joined:
+            steps.append(unrolled("b", joined, lambda b: self._store(b, ends=False)))
+        if fresh > joined:
+            steps.append(unrolled("b", fresh - joined, lambda b: self._store(b + joined)))
         if rounds > fresh:
             late = unrolled(
                 "b", rounds - fresh, lambda b: seq(self._free(), self._store(b + fresh))
@@ -194,8 +200,11 @@ class Staged:
         """Return the barrier of the warpgroup."""
         return _told(self.plan, "barrier", warpgroup_barrier(self.threads.var))
 
-    def _store(self, b: Expr, columns: int = 0) -> Stmt:
-        """Return round ``b`` of the warpgroup's columns; ``columns``: of a narrower last box."""
+    def _store(self, b: Expr, columns: int = 0, *, ends: bool = True) -> Stmt:
+        """Return round ``b`` of the warpgroup's columns; ``columns``: of a narrower last box.
+
+        ``ends``: a group of boxes, for which one waits together.
+        """
         thread, plan, together = self.threads.var, self.plan, self._together
         slot = tirx.floordiv(thread, WARPGROUP) * plan.slots
         slot = slot + tirx.floormod(b, self._rounds) * together
@@ -206,7 +215,8 @@ class Staged:
                 _told(plan, "store", self._copied(b, slot, columns or plan.box[1])),
             )
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
-        written = _told(plan, "store", self._write(b, slot, self.last if columns else None))
+        tensor = self.last if columns else None
+        written = _told(plan, "store", self._write(b, slot, tensor, ends=ends))
         return seq(
             self._fill(b, slot, columns or plan.box[1]),
             _told(plan, "fence", fence),
@@ -343,10 +353,10 @@ class Staged:
         simplified = self.threads.analyzer.simplify
         return [simplified(substitute(index, values)) for index in self.box.view.indices]
 
-    def _write(self, b: Expr, slot: Expr, tensor: TensorMap | None) -> Stmt:
+    def _write(self, b: Expr, slot: Expr, tensor: TensorMap | None, *, ends: bool) -> Stmt:
         """Return the copy of a round's boxes to global memory, which one thread issues.
 
-        ``tensor``: the map of the boxes, where not that of whole ones.
+        ``tensor``: the map of the boxes, where not that of whole ones. ``ends``: a group.
         """
         writes: list[Stmt] = []
         for n in range(self._together):
@@ -358,7 +368,8 @@ class Staged:
             assert used is not None
             call = store(T.address_of(used.var), *coordinates, source)
             writes.append(tirx.Evaluate(call))
-        return seq(*writes, tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]()))
+        commit = tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]())
+        return seq(*writes, commit if ends else None)
 
 
 def _leads(thread: Any) -> Expr:

@@ -218,3 +218,17 @@ def test_bfloat16_outputs_are_compared() -> None:
     a, b = shape.inputs(0)
     c = np.zeros((16, 16), a.dtype)
     assert mutate(kernel, [a, b, c]).ok
+
+
+@pytest.mark.parametrize("columns", [128, 96])
+def test_results_in_slots_of_their_own_are_one_group(columns: int) -> None:
+    """Each box was one, of which none is waited for before the last: their ends did nothing."""
+    tile = GemmTile(64, columns, 64)
+    kernel = pipeliner.build(
+        schedule_gemm(Gemm(64, columns, 512), tile), "h200", mechanism="tma", store="tma", depth=3
+    )
+    (store,) = kernel.plan.stores
+    assert 1 < columns / store.box[1] <= store.slots
+    assert kernel.cuda.count("commit_group_async_bulk_commit_group();") == 1
+    found = mutate(kernel, timings=["late"], orders=["lockstep"])
+    assert not found.survivors, found
