@@ -155,14 +155,11 @@ class Staged:
         rounds, rest = divmod(self._columns, self.plan.box[1] * self._together)
         fresh = 0 if repeats else min(self._rounds, rounds)
         # Where all have slots of their own they are one group: none is waited for before the end.
-        joined = 0
-        if fresh == rounds and rounds + bool(rest) <= self._rounds:
-            joined = rounds - (not rest)
-        steps: list[Stmt] = []
-        if joined:
-            steps.append(unrolled("b", joined, lambda b: self._store(b, ends=False)))
-        if fresh > joined:
-            steps.append(unrolled("b", fresh - joined, lambda b: self._store(b + joined)))
+        alike = self.tensor is not None and 1 < rounds + bool(rest) <= self._rounds
+        ends = repeats or not alike
+        steps: list[Stmt | None] = []
+        if fresh:
+            steps.append(unrolled("b", fresh, lambda b: self._store(b, ends=ends)))
         if rounds > fresh:
             late = unrolled(
                 "b", rounds - fresh, lambda b: seq(self._free(), self._store(b + fresh))
@@ -170,7 +167,10 @@ class Staged:
             steps.append(late)
         if rest:
             free = self._free() if repeats or rounds >= self._rounds else None
-            steps.append(seq(free, self._store(i32(rounds), rest)))
+            steps.append(seq(free, self._store(i32(rounds), rest, ends=ends)))
+        if not ends:
+            end = _told(self.plan, "store", _end_of_group())
+            steps.append(tirx.IfThenElse(_leads(self.threads.var), end, None))
         return seq(*steps)
 
     @property
@@ -368,12 +368,15 @@ class Staged:
             assert used is not None
             call = store(T.address_of(used.var), *coordinates, source)
             writes.append(tirx.Evaluate(call))
-        commit = tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]())
-        return seq(*writes, commit if ends else None)
+        return seq(*writes, _end_of_group() if ends else None)
 
 
 def _leads(thread: Any) -> Expr:
     return tirx.EQ(tirx.floormod(thread, WARPGROUP), i32(0))
+
+
+def _end_of_group() -> Stmt:
+    return tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]())
 
 
 def _wait(in_flight: int) -> Stmt:

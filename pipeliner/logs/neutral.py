@@ -60,6 +60,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
 OTHERWISE: Final[Mapping[str, str]] = {
     "CLAMP_TRIPS": "which code is made",
     "COMPILE_MARGIN": "what is compiled",
+    "EVICT_FIRST_MOST": "which code is made",
     "EVICT_FIRST_READERS": "which code is made",
     "FEW_UNCOALESCED_CYCLES": "which code is made",
     "IM2COL_CLAMP_TRIPS": "which code is made",
