@@ -14,6 +14,7 @@ from .device.addresses import split_addresses
 from .device.alignment import show_alignment
 from .device.check_arguments import check_arguments, take_addresses
 from .device.counters import roll_counters
+from .device.kept_rank import keep_rank
 from .device.packed_bytes import pack_bytes
 from .device.reversed_indices import unreversed
 from .device.signed import keep_signed
@@ -112,6 +113,7 @@ SITES: Final = (
             show_alignment,
             pack_bytes,
             type_pointers,
+            keep_rank,
             name_shared,
         ),
     ),

@@ -23,6 +23,7 @@ from .device.addresses import split_addresses
 from .device.alignment import show_alignment
 from .device.check_arguments import check_arguments, take_addresses
 from .device.counters import has_steady_loop, roll_counters
+from .device.kept_rank import keep_rank
 from .device.packed_bytes import pack_bytes
 from .device.reversed_indices import unreversed
 from .device.signed import keep_signed
@@ -176,6 +177,7 @@ def finalize_device() -> Any:
             function_pass(pack_bytes),
             function_pass(type_pointers),
             tirx.transform.LowerIntrin(),
+            function_pass(keep_rank),
             module_pass(name_shared),
         ]
     )
