@@ -148,8 +148,8 @@ def _launch(launch: LaunchPlan) -> list[str]:
             *_reasons((launch.reason,), indent=6),
         ]
     lines += _wrapped(
-        "each kernel may start before the one before it ends, and waits for that before it touches "
-        "global memory",
+        "each kernel may start before the one that is before it in the stream ends, and waits for "
+        "that end before it touches global memory",
         indent=2,
     )
     for number in launch.triggers:
