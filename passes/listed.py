@@ -14,9 +14,9 @@ from .device.addresses import split_addresses
 from .device.alignment import show_alignment
 from .device.check_arguments import check_arguments, take_addresses
 from .device.counters import roll_counters
+from .device.flattened import flatten_indices
 from .device.kept_rank import keep_rank
 from .device.packed_bytes import pack_bytes
-from .device.reversed_indices import unreversed
 from .device.signed import keep_signed
 from .device.typed_pointers import type_pointers
 from .expand.rewrite import expand
@@ -94,9 +94,9 @@ SITES: Final = (
         "passes/lower.py",
         "on a pipelined function, among TVM's passes that lower it to host and device functions",
         (
-            unreversed,
             widen_offsets,
             check_extents,
+            flatten_indices,
             apply_arena,
             check_arguments,
             take_addresses,

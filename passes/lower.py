@@ -23,9 +23,9 @@ from .device.addresses import split_addresses
 from .device.alignment import show_alignment
 from .device.check_arguments import check_arguments, take_addresses
 from .device.counters import has_steady_loop, roll_counters
+from .device.flattened import flatten_indices
 from .device.kept_rank import keep_rank
 from .device.packed_bytes import pack_bytes
-from .device.reversed_indices import unreversed
 from .device.signed import keep_signed
 from .device.typed_pointers import type_pointers
 from .ir.marks import is_kernel, is_left, is_marked
@@ -109,12 +109,12 @@ def suffix() -> list[Any]:
         transform.LowerOpaqueBlock(),
         marked(
             [
-                function_pass(unreversed),
                 function_pass(widen_offsets),
                 function_pass(check_extents),
+                function_pass(flatten_indices),
             ]
         ),
-        tirx.transform.FlattenBuffer(),
+        unmarked([tirx.transform.FlattenBuffer()]),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         transform.LoopPartition(),
