@@ -51,7 +51,7 @@ def flatten_indices(func: Any) -> Any:
         raise InternalError(f"FlattenBuffer made {len(made)} of {len(given)} accesses")
     points, pairs = _drawn(func.body), dict(zip(given, made, strict=True))
     wrong: dict[Any, Expr] = {}
-    for access, one in pairs.items():
+    for access, one in zip(given, made, strict=True):
         if _is_split(access):
             index = _with_loads(_flattened(access), pairs)
             if not _agree(index, one.indices[0], points):
