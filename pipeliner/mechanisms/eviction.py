@@ -18,7 +18,7 @@ from ..diagnostics import Reason, all_of, each_of
 from ..errors import PlanError
 from ..machine import Machine
 from ..machine.constant import chosen, constant, measured
-from ..plan import CopyPlan
+from ..plan import CopyPlan, Eviction
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo
 from .layouts import shared_bytes
 
@@ -86,7 +86,6 @@ def _with_hint(
         plan.mechanism != HINTED
         or readers is None
         or copy.src_bytes * EVICT_FIRST_SHARE <= machine.l2_bytes
-        or copy.src_bytes > EVICT_FIRST_MOST * machine.l2_bytes
         or not (
             readers < 2 or (readers <= EVICT_FIRST_READERS and _is_one_wave(info, loop, machine))
         )
@@ -96,7 +95,11 @@ def _with_hint(
     why = Reason("eviction.once", megabytes=megabytes)
     if readers >= 2:
         why = Reason("eviction.one_wave", megabytes=megabytes, times=readers)
-    return replace(plan, eviction="evict_first", reason=all_of((*each_of(plan.reason), why)))
+    eviction: Eviction = "evict_first"
+    if copy.src_bytes > EVICT_FIRST_MOST * machine.l2_bytes:
+        why = Reason("eviction.too_large", megabytes=megabytes, most=EVICT_FIRST_MOST)
+        eviction = "evict_normal"
+    return replace(plan, eviction=eviction, reason=all_of((*each_of(plan.reason), why)))
 
 
 def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -> float | None:

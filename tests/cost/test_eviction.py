@@ -12,7 +12,7 @@ import tvm
 from pipeliner import build, pipeline
 from pipeliner.choice.alone import unpipelined
 from pipeliner.errors import PlanError
-from pipeliner.machine import A100, H100, T4, Machine
+from pipeliner.machine import A100, H100, H200, T4, Machine
 from pipeliner.passes.lower import preparation
 from pipeliner.passes.pipeline import recognised_info
 from pipeliner.plan import CopyPlan
@@ -46,6 +46,10 @@ CASES: list[tuple[Gemm, GemmTile | None, Machine, str]] = [
     # as large as what L2 keeps
     (Gemm(16, 1600, 4096), SMALL, H100, ""),
     (Gemm(16, 1664, 4096), SMALL, H100, "B"),
+    # so much larger that all of L2 is driven out whatever it is told
+    (Gemm(16, 16384, 8192), SMALL, H100, ""),
+    (Gemm(16, 16384, 4096), SMALL, H200, "B"),
+    (Gemm(16, 16384, 5120), SMALL, H200, ""),
     # squares
     (Gemm(4096, 4096, 4096), None, H100, ""),
     (Gemm(8192, 8192, 8192), None, A100, ""),
@@ -70,6 +74,12 @@ def test_what_is_read_once_is_let_go_of(
     for copy in plan.copies:
         said = says("eviction.once", [copy.reason]) or says("eviction.one_wave", [copy.reason])
         assert said == (copy.eviction == "evict_first")
+
+
+def test_what_is_too_large_says_so() -> None:
+    plan = choose(kernel_info(Gemm(16, 16384, 8192), SMALL), H100, Request())
+    said = {copy.src: says("eviction.too_large", [copy.reason]) for copy in plan.copies}
+    assert said == {"A": False, "B": True}
 
 
 def found_in(gemm: Gemm, tile: GemmTile, machine: Machine) -> KernelInfo:

@@ -52,6 +52,10 @@ SENTENCES: Final = {
     "eviction.one_wave": (
         "evict-first in L2: the grid reads its {megabytes:.0f} MB {times:.0f} times in one wave"
     ),
+    "eviction.too_large": (
+        "not evict-first in L2, though nothing reads its {megabytes:.0f} MB again: of more than "
+        "{most} times L2, they drive out what another kernel left there all the same"
+    ),
     "eviction.refused": (
         "cannot evict first what '{copy}' copies: {mechanism} takes no cache policy, {expected} "
         "does"
