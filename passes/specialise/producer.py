@@ -64,9 +64,9 @@ def _by_one_thread(kernel: SpecialisedKernel, role: RolePlan, work: Stmt) -> Stm
     """Return ``work`` for one thread of ``role``'s first warp: its first, or one that is elected.
 
     ptxas puts a loop over a warp's threads around each copy by TMA unless it knows that one thread
-    is there, as behind elect.sync. Without those loops eight of 35 products on an H200 take 6 to 18
-    % less back to back, 16x4096x4096 6.7 us for 8.2, and one takes 5 % more. Where CTAs copy for
-    each other in clusters, 34 kernels take as long or up to 9 % more.
+    is there, as behind elect.sync. Without those loops six of 35 products on an H200 take 7 to 18 %
+    less back to back, 16x4096x4096 6.7 us for 8.2, and two take 4 and 6 % more. Where CTAs copy for
+    each other in clusters, 33 kernels take 1.3 % more in the mean and up to 11 %.
     """
     if kernel.plan.cluster > 1:
         return tirx.IfThenElse(tirx.EQ(kernel.thread, i32(role.first)), work, None)
