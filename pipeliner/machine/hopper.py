@@ -98,7 +98,7 @@ H200: Final = sister(  # the chip of the H100 with other memory
         1.5,
         fitted(
             "3,281 kernels of 226 drawn products, L2 overwritten before each",
-            "first choice 1.038 with 1.3 to 1.7, 1.040 with an H100's 0.9, which splits K too "
+            "first choice 1.038 with 1.5 to 2.1, 1.040 with an H100's 0.9, which splits K too "
             "often: the kernel that adds fetches its instructions from memory",
         ),
     ),
