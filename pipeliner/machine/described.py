@@ -37,11 +37,18 @@ def described(
 
 
 def sister(
-    base: Machine, name: str, date: str, *, arch: str | None = None, **values: Sourced
+    base: Machine,
+    name: str,
+    date: str,
+    *,
+    arch: str | None = None,
+    later: Mapping[str, str] | None = None,
+    **values: Sourced,
 ) -> Machine:
     """``base`` with another name and these fields; everything else is derived from ``base``.
 
-    ``arch``: its architecture, where that is not the one of ``base``.
+    ``arch``: its architecture, where that is not the one of ``base``. ``later``: fields that changed
+    after ``date``.
     """
     changed = {key: value for key, (value, _) in values.items()}
     machine = dataclasses.replace(base, name=name, arch=arch or base.arch, **changed)
@@ -49,7 +56,7 @@ def sister(
         key: (derived(f"as {base.name}; {source}"), date)
         for key, (source, _) in _SOURCES[base.name].items()
     }
-    _SOURCES[name] = as_base | _dated(values, date, {})
+    _SOURCES[name] = as_base | _dated(values, date, later or {})
     return machine
 
 

@@ -90,6 +90,7 @@ H200: Final = sister(  # the chip of the H100 with other memory
     H100,
     "H200 SXM5",
     "2026-11-27",
+    later={"launch_us": "2026-11-28"},
     l2_bytes=(60 * 1024 * 1024, measured("what the driver says of an H200")),
     dram_bytes_per_second=(4411e9, measured("`pipeliner calibrate`: of 4800 [H200]")),
     l2_latency=(287, measured("`pipeliner calibrate`")),
