@@ -47,8 +47,8 @@ def sister(
 ) -> Machine:
     """``base`` with another name and these fields; everything else is derived from ``base``.
 
-    ``arch``: its architecture, where that is not the one of ``base``. ``later``: fields that changed
-    after ``date``.
+    ``arch``: its architecture, where that is not the one of ``base``. ``later``: fields that
+    changed after ``date``.
     """
     changed = {key: value for key, (value, _) in values.items()}
     machine = dataclasses.replace(base, name=name, arch=arch or base.arch, **changed)
