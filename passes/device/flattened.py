@@ -6,6 +6,7 @@ TVM 0.27's FlattenBuffer splits the indices of an access into iterators and fuse
 loses offsets: it makes ``A[(p + 2) % 4]`` of the above, and ``p // -8`` of ``(7 - p) // 8``. So
 each access that has quotients or modulos is computed from its own indices and from TVM's at drawn
 points, and TVM's index is taken where they are the same. What cannot be computed is flattened here.
+Accesses of several elements at once (a Ramp before TVM's VectorizeLoop) stay as TVM has them.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ Points = Mapping[Var, Any]
 @named_pass("FlattenIndices")
 def flatten_indices(func: Any) -> Any:
     """Return ``func`` with one index for each access: FlattenBuffer's, where that is right."""
-    name = "main"
-    flat = tirx.transform.FlattenBuffer()(tvm.IRModule({name: func}))[name]
+    flat = tirx.transform.FlattenBuffer()(tvm.IRModule({"main": func}))["main"]
     given, made = _accesses(func.body), _accesses(flat.body)
     if not any(map(_is_split, given)):
         return flat
@@ -130,7 +130,8 @@ def _agree(one: Expr, other: Expr, points: Points) -> bool:
     drawn = dict(points)
     for var in variables(one) | variables(other):
         drawn.setdefault(var, np.random.default_rng(len(drawn)).integers(1, _UNKNOWN, POINTS))
-    values = evaluate(one, drawn), evaluate(other, drawn)
+    with np.errstate(divide="ignore"):  # a quotient by what is not 0 where it is computed
+        values = evaluate(one, drawn), evaluate(other, drawn)
     return all(value is not None for value in values) and bool(np.all(values[0] == values[1]))
 
 
@@ -139,7 +140,8 @@ def _drawn(body: Any) -> dict[Var, Any]:
     rng, found = np.random.default_rng(0), dict[Var, Any]()
 
     def known(expr: Expr, otherwise: Any) -> Any:
-        value = evaluate(expr, found)
+        with np.errstate(divide="ignore"):
+            value = evaluate(expr, found)
         return otherwise if value is None else value
 
     def among(var: Var, low: Any, extent: Any) -> None:
@@ -151,7 +153,7 @@ def _drawn(body: Any) -> dict[Var, Any]:
         elif isinstance(node, tirx.AttrStmt) and thread_tag(node) is not None:
             among(node.node.var, 0, known(node.value, _UNKNOWN))
         elif isinstance(node, tirx.Bind):
-            value = evaluate(node.value, found)
+            value = known(node.value, None)
             if value is not None:
                 found[node.var] = np.broadcast_to(value, POINTS)
 

@@ -6,13 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
+from pipeliner.passes.device.flattened import flatten_indices
 
 THREADS = 64
+COUNTING_UP = "(tx + 5) // 8 * 8 + tx % 8"
 
 
 def gathered(shape: tuple[int, int], first: Any, second: Any) -> Any:
@@ -82,7 +87,7 @@ def test_of_indices_that_are_loaded() -> None:
     @T.prim_func(s_tir=True)
     def main(
         A: T.Buffer((2, 2), "float32"),
-        I: T.Buffer((2, 2), "int32"),  # noqa: E741
+        At: T.Buffer((2, 2), "int32"),
         B: T.Buffer((THREADS,), "float32"),
     ):
         T.func_attr({"global_symbol": "main", "tirx.noalias": True})
@@ -90,8 +95,8 @@ def test_of_indices_that_are_loaded() -> None:
             for p in T.thread_binding(THREADS, thread="threadIdx.x"):
                 with T.sblock("copy"):
                     B[p] = A[
-                        (I[(p // 2 - 1) % 2, (p % 2 - 1) % 2] // 2 - 1) % 2,
-                        (I[(p // 2 - 1) % 2, (p % 2 - 1) % 2] % 2 - 1) % 2,
+                        (At[(p // 2 - 1) % 2, (p % 2 - 1) % 2] // 2 - 1) % 2,
+                        (At[(p // 2 - 1) % 2, (p % 2 - 1) % 2] % 2 - 1) % 2,
                     ]
 
     kernel = pipeliner.build(main, "a100")
@@ -105,23 +110,63 @@ def test_of_indices_that_are_loaded() -> None:
     np.testing.assert_array_equal(found, values[(at // 2 - 1) % 2, (at % 2 - 1) % 2])
 
 
-DESCENDING = [
-    "(63 - p) // 8",
-    "(7 - p) % 8",
-    "(63 - p) // 32 * 32 + (63 - p) % 32",
-    "((63 - p) // 8) % 4",
-    "(63 - p // 4) // 4",
-    "7 - (63 - p) // 8",
-    "31 - (63 - p) % 32",
-    "(255 - 3 * p) % 32",
-    "(p * 2 + 7) // 4",
+INDICES = [
+    "(63 - tx) // 8",
+    "(7 - tx) % 8",
+    "(63 - tx) // 32 * 32 + (63 - tx) % 32",
+    "(k * 64 - tx + 63) % 16",
+    "((63 - tx) // 8) % 4",
+    "(63 - tx // 4) // 4",
+    "7 - (63 - tx) // 8",
+    "31 - (63 - tx) % 32",
+    "(255 - k * 64 - tx) % 32",
+    "(k * 64 + 63 - tx) // 128",
+    "(tx * 2 - k + 7) // 4",
 ]
 
 
-@pytest.mark.parametrize("text", DESCENDING)
-def test_an_index_that_counts_down(text: str) -> None:
-    def index(p: Any) -> Any:
-        return eval(text, {"p": p})
+def gather(index: str) -> Any:
+    return tvm.script.from_source(
+        f"""
+@T.prim_func(s_tir=True)
+def main(X: T.Buffer((256,), "float32"), Y: T.Buffer((4, 64), "float32")):
+    T.func_attr({{"global_symbol": "main", "tirx.noalias": True}})
+    for k in T.thread_binding(4, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("store"):
+                Y[k, tx] = X[{index}]
+"""
+    )
 
-    check((1, 64), lambda p: p * 0, index)
-    check((64, 64), index, lambda p: p)
+
+@pytest.mark.parametrize("index", INDICES)
+def test_an_index_that_counts_down_reads_what_it_says(index: str) -> None:
+    kernel = pipeliner.build(gather(index), "sm_80")
+    X = np.arange(256, dtype="float32")
+    tx = np.arange(64)
+    want = np.stack([X[eval(index, {"tx": tx, "k": k})] for k in range(4)])
+    found = kernel.emulate(X, np.zeros((4, 64), "float32"))
+    assert not found.hazards
+    np.testing.assert_array_equal(found.outputs["Y"], want)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_quotient_by_what_is_zero_elsewhere() -> None:
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((THREADS,), "float32")):
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for b in T.thread_binding(1, thread="blockIdx.x"):
+            for p in T.thread_binding(THREADS, thread="threadIdx.x"):
+                with T.sblock("copy"):
+                    if p > 0:
+                        B[p] = A[(64 % p) % 8, p % 8]
+
+    kernel = pipeliner.build(main, "a100")
+    values, p = np.random.default_rng(0).random((8, 8), "float32"), np.arange(1, THREADS)
+    found = kernel.emulate(values, np.full(THREADS, np.nan, "float32")).outputs["B"]
+    np.testing.assert_array_equal(found[1:], values[64 % p % 8, p % 8])
+
+
+def test_an_access_that_tvm_flattens_rightly_is_as_tvm_has_it() -> None:
+    func = tirx.transform.FlattenBuffer()(tvm.IRModule({"main": gather(COUNTING_UP)}))["main"]
+    assert tvm_ffi.structural_equal(flatten_indices(gather(COUNTING_UP)), func)
