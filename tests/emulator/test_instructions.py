@@ -13,6 +13,7 @@ from pipeliner.emulator import emulate
 from pipeliner.errors import EmulatorError
 
 from ..refusals import refused
+from .judge import THREADS
 from .raw import lower
 
 
@@ -245,3 +246,17 @@ def test_an_unknown_ptx_instruction_is_an_error_that_names_it():
 
     with refused("ptx.unknown", EmulatorError, instruction="tcgen05_fence"):
         emulate(lower(main), [np.zeros(32, np.float32)])
+
+
+def test_a_loop_that_an_integer_ends_ends_for_each_thread() -> None:
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((THREADS,), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            n = T.alloc_buffer((1,), "int32", scope="local")
+            n[0] = tx % 5
+            while n[0]:
+                C[tx] = C[tx] + 1
+                n[0] = n[0] - 1
+
+    found = run(main, np.zeros(THREADS, "int32"))
+    np.testing.assert_array_equal(found, np.arange(THREADS) % 5)

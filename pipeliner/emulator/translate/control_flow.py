@@ -177,7 +177,7 @@ class ControlFlow(Expressions):
         outer, self.mask = self.mask, mask
         with self.followed(), w.block("while True:"):
             self.step(stmt)
-            cond = self.expr(stmt.condition)
+            cond = self.cast(self.expr(stmt.condition), "bool")
             self.use(cond)
             w.emit(f"{mask} = narrow({mask}, {cond.text})")
             w.emit(f"if {mask} is NOBODY: break")
