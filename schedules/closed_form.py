@@ -15,6 +15,7 @@ from tvm.sym import Analyzer
 
 from ..errors import WorkloadError
 from ..instructions.dtypes import element_bytes
+from ..mechanisms.stores import MOST_PARTS
 from ..mechanisms.tma import MAX_BOX, are_chunks, window_extents
 from ..passes.copy.tensor_views import View, joined
 from ..passes.ir.linear import affine
@@ -208,7 +209,9 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     if what.whole is not None:
         extents = [extent for _, extent in (*what.batch_axes, what.m, what.n)]
         strides = row_major(tuple(extents))
-        return StoreInfo(PARTIAL, acc, PARTS, what.types.accumulator, strides)
+        parts = extents[0] if len(extents) == 3 and (extents[0] or 0) <= MOST_PARTS else 0
+        types = what.types
+        return StoreInfo(PARTIAL, acc, PARTS, types.accumulator, strides, parts=parts or 0)
     name, shape = what.out
     gathered = what.a.tile is not None or what.b.tile is not None
     rows = what.rows and not _cuts_groups(what, tile)

@@ -66,6 +66,7 @@ from ..recognise.facts import Facts
 from ..sync.mbarriers import full_barrier
 from ..threads.serial import is_serial, why_serial
 from ..threads.spread import Threads
+from .cluster_sums import ClusterSum
 from .mapped_nests import behind, map_nest
 from .scope import Scope
 from .through_shared import in_shared, operands_in_shared, registers_of
@@ -100,11 +101,14 @@ def map_tiles(func: Any, facts: Facts, plan: KernelPlan, notes: list[Why] | None
     matmuls = map_matmuls(ops, plan, scope.threads, pointed(func.body))
     scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
     scope.layouts = _in_boxes(ops, plan) | scope.layouts
+    scope.cluster_sum = ClusterSum.of(func, plan)
     scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
     scope.fragments |= derive(func.body, scope.fragments)
     mapped = map_kernels(
         func, lambda stmt: map_kernel(stmt, scope) if alone or _has_ops(stmt) else stmt
     )
+    if scope.cluster_sum is not None:
+        mapped = scope.cluster_sum.without_kernel(mapped)
     if not scope.maps and not scope.workspaces:
         return mapped
     host = [stmt for tensor in scope.maps for stmt in tensor.encode]
@@ -136,11 +140,16 @@ def map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
 
     def bind(stmt: Stmt) -> Stmt:
         inner = _map(stmt, scope)
+        if scope.cluster_sum is not None:
+            inner = seq(inner, scope.cluster_sum.summed(scope.threads))
+            scope.stages.append(scope.cluster_sum.own)
         shared = [*scope.barriers.values(), *scope.stages]
         inner = block("", inner, shared) if shared else inner
         return thread_loop(scope.threads.var, scope.plan.threads, "threadIdx.x", inner)
 
     mapped = inside_grid(kernel, bind)
+    if scope.cluster_sum is not None:
+        return scope.cluster_sum.in_clusters(mapped)
     return mapped if scope.cluster is None else _clustered(mapped, scope.cluster, scope.shared)
 
 

@@ -79,7 +79,9 @@ def _shared_out(
         raise LoweringError("store.adds_alone", buffer=name, block=nest.name)
     if fragments:
         sums, fragments, registers = _with_columns(nest, fragments, scope)
-        if stores:
+        if scope.cluster_sum is not None and nest.name == scope.cluster_sum.plan.op:
+            made = scope.cluster_sum.pushed(fragments, scope.threads.analyzer)
+        elif stores:
             made = _staged(nest, stores[0], fragments, scope)
         else:
             made = place(_on_fragments(nest, fragments, scope), scope)

@@ -19,6 +19,7 @@ from ..fragments.fragment import Fragment
 from ..ir.nodes import Buffer, Stmt
 from ..ir.patterns import Matmul
 from ..threads.spread import Threads
+from .cluster_sums import ClusterSum
 
 
 @dataclass
@@ -29,7 +30,8 @@ class Scope:
     parts of a tile's columns into; ``workspaces``: to the function.
     ``notes``: what could not stay in registers, or not be shared out whole. ``ordered``: the
     statements that need a barrier before them, by global buffer. ``repeats``: what is mapped now
-    stands in a loop, ``in_step``: in a step of a pipelined one.
+    stands in a loop, ``in_step``: in a step of a pipelined one. ``cluster_sum``: the parts of
+    tiles that CTAs of a cluster put together.
     """
 
     plan: KernelPlan
@@ -49,3 +51,4 @@ class Scope:
     ordered: dict[Buffer, list[Any]] = field(default_factory=dict)
     repeats: bool = False
     in_step: bool = False
+    cluster_sum: ClusterSum | None = None

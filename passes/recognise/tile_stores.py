@@ -24,6 +24,7 @@ from ..ir.indexing import conjunction, row_major, strides
 from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
 from ..ir.patterns import Copy, Matmul, Nest, nests_of
+from .parts import Parts, parts_stored_by
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,17 @@ def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tu
     """Return the descriptions of the nests in ``body`` that store accumulators of ``ops``."""
     matmuls = {op.acc: op for op in ops.values() if isinstance(op, Matmul)}
     return tuple(
-        _info(nest, matmul, ranges)
+        replace(_info(nest, matmul, ranges), parts=_parts(nest, body))
         for nest in nests_of(body)
         for matmul in [_stored(nest, matmuls)]
         if matmul is not None
     )
+
+
+def _parts(nest: Nest, body: Stmt) -> int:
+    """Return how many parts an element of what ``nest`` stores has; 0: it has none."""
+    found = parts_stored_by(nest, body)
+    return found.count if isinstance(found, Parts) else 0
 
 
 def adds(nest: Nest) -> int:

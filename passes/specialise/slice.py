@@ -59,7 +59,14 @@ from ..ir.nodes import (
 )
 from ..ir.op_form import op_loop
 from ..matmul.descriptors import Descriptors
-from ..sync.mbarriers import ROLE_ATTR, ROLES_ATTR, Barriers
+from ..sync.mbarriers import (
+    ARRIVE_IN_CLUSTER,
+    BEHIND_ROLES,
+    ROLE_ATTR,
+    ROLES_ATTR,
+    WAIT_FOR_CLUSTER,
+    Barriers,
+)
 from .before import copied_before
 from .consumer import consumer
 from .ping_pong import PingPong, check_ping_pong
@@ -134,6 +141,15 @@ def _check_sources(kernel: Any, plan: KernelPlan) -> None:
             )
 
 
+def _behind_roles(body: Stmt) -> tuple[Stmt, Stmt | None]:
+    """Return a kernel's body without what is to stand behind its roles, and that."""
+    if isinstance(body, tirx.SeqStmt):
+        *first, last = body.seq
+        if isinstance(last, tirx.AttrStmt) and str(last.attr_key) == BEHIND_ROLES:
+            return seq(*first), last.body
+    return body, None
+
+
 def _mentioned(kernel: Any) -> set[str]:
     """Return the names of the variables in ``kernel``, without those in signatures of blocks."""
     names: set[str] = set()
@@ -169,6 +185,7 @@ class _Specialiser:
         fulls = self._placeholders(body)
         inner = body.block.body if fulls else body
         stages = self._stages(body, fulls) if fulls else []
+        inner, last = _behind_roles(inner)
         inner, before = copied_before(inner, self.plan, fulls)
         loops = self._find_loops(inner, fulls)
         # In a cluster consumers release slots of other CTAs.
@@ -189,7 +206,10 @@ class _Specialiser:
             before,
         )
         consumed = self._branch(consuming, consumer(kernel, inner))
-        produced = self._branch(producing, producer(kernel, producing, inner))
+        made = producer(kernel, producing, inner)
+        if last is not None:  # its threads take part in each barrier of the cluster
+            made = seq(made, tirx.Evaluate(T.ptx[WAIT_FOR_CLUSTER]()))
+        produced = self._branch(producing, made)
         rings = [ring for loop in loops.values() for ring in loop.rings.values()]
         ordering: list[Barriers | PingPong] = [b for loop in loops.values() for b in loop.barriers]
         ordering += [one.barriers for one in before.values()]
@@ -200,8 +220,10 @@ class _Specialiser:
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)
         # Other CTAs of a cluster copy into this one and arrive at its barriers until they are done.
-        leave = self._meet() if self.plan.cluster > 1 else None
-        return block("roles", seq(self._initialise(thread, ordering), roles, leave), allocs)
+        leave = self._meet() if self.plan.ctas_that_meet > 1 else None
+        if last is not None:
+            last = tirx.IfThenElse(thread < consuming.threads, last, None)
+        return block("roles", seq(self._initialise(thread, ordering), roles, leave, last), allocs)
 
     def _branch(self, role: RolePlan, body: Stmt) -> Stmt:
         """Return ``body`` as the threads of ``role`` run it, with their register budget."""
@@ -217,15 +239,20 @@ class _Specialiser:
 
     def _initialise(self, thread: Var, ordering: Sequence[Barriers | PingPong]) -> Stmt:
         init = seq(*[barriers.initialise() for barriers in ordering])
+        meet = self._meet()
+        if self.plan.cluster < self.plan.ctas_that_meet:
+            # Nobody touches another CTA before its sums are done, and waits for its start then.
+            own = tirx.Evaluate(T.tvm_storage_sync("shared"))
+            meet = seq(tirx.Evaluate(T.ptx[ARRIVE_IN_CLUSTER]()), own)
         return seq(
             tirx.IfThenElse(tirx.EQ(thread, i32(0)), init, None),
             tirx.Evaluate(T.ptx.fence.mbarrier_init.release.cluster()),
-            self._meet(),
+            meet,
         )
 
     def _meet(self) -> Stmt:
         """Return a barrier for all threads of the CTA, or of its cluster."""
-        if self.plan.cluster > 1:
+        if self.plan.ctas_that_meet > 1:
             return tirx.Evaluate(T.cuda.cluster_sync())
         return tirx.Evaluate(T.tvm_storage_sync("shared"))
 

@@ -33,6 +33,15 @@ order, the mbarriers themselves included."""
 ROLE_ATTR: Final = "pipeliner.role"
 """Key of the AttrStmt around what one role does; its value is the role's name."""
 
+BEHIND_ROLES: Final = "pipeliner.behind_roles"
+"""Key of the AttrStmt around what consumers do when the roles of all CTAs of a cluster are done."""
+
+ARRIVE_IN_CLUSTER: Final = "barrier.cluster.arrive.release.aligned"
+"""PTX by which a CTA says that it has started."""
+
+WAIT_FOR_CLUSTER: Final = "barrier.cluster.wait.acquire.aligned"
+"""PTX behind which all CTAs of the cluster have."""
+
 MBARRIER_BYTES: Final = 8
 
 

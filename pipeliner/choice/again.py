@@ -21,6 +21,7 @@ from ..mechanisms.eviction import check_eviction
 from ..mechanisms.launch import check_launch
 from ..mechanisms.pinned import pinned
 from ..mechanisms.roles import plan_roles
+from ..mechanisms.stores import put_together
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import (
     SCALAR,
@@ -111,6 +112,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
             shared_out(info, machine, Request()), launch=_launch(plan.launch, info, machine)
         )
     mapped = mapped_as(info, machine, plan)
+    info = put_together(info, mapped.stores)
     wide = uses_wgmma(mapped.matmuls)
     loops: list[LoopPlan] = []
     copies = [_as_decided(copy, plan) for copy in mapped.before]
@@ -264,7 +266,8 @@ def _predicted(
         runs = one.loop.trip != 0 and one.work.usage.global_bytes > 0
         if prediction is not None and (loop.pipelined or runs):
             found[loop.name] = prediction
-    return Predicted(found, predicted_us(info, list(found.values()), machine))
+    left = put_together(info, mapped.stores)
+    return Predicted(found, predicted_us(left, list(found.values()), machine))
 
 
 def slots_of(work: Work, loop: LoopPlan) -> Depth:

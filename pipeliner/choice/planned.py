@@ -21,6 +21,7 @@ from ..errors import PlanError
 from ..machine import Machine
 from ..mechanisms.launch import plan_launch
 from ..mechanisms.roles import plan_roles
+from ..mechanisms.stores import put_together
 from ..mechanisms.table import moved_by
 from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..plan.request import Request
@@ -52,6 +53,7 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKern
     check_buffers(info, request)
     _check_any_loop(info, request)
     mapped = map_kernel(info, machine, request)
+    info = put_together(info, mapped.stores)
     matmuls = mapped.matmuls
     reasons: tuple[Why, ...] = mapped.reasons
     # Nor is a loop left alone whose copies are asked to land by themselves.

@@ -31,7 +31,50 @@ from .tma import MAX_BOX, MAX_RANK, stride_obstacle
 DIRECT_STORE: Final = StoreKind("direct", staged=False)
 STAGED_STORE: Final = StoreKind("tma", staged=True, moves_boxes=True)
 COALESCED_STORE: Final = StoreKind("coalesced", staged=True)
-STORES: Final = {one.name: one for one in (DIRECT_STORE, STAGED_STORE, COALESCED_STORE)}
+CLUSTER_STORE: Final = StoreKind("cluster", staged=False, in_cluster=True)
+STORES: Final = {
+    one.name: one for one in (DIRECT_STORE, STAGED_STORE, COALESCED_STORE, CLUSTER_STORE)
+}
+
+MOST_PARTS: Final = constant(
+    "MOST_PARTS",
+    8,
+    "CTAs",
+    "CTAs of a cluster that put their parts of a tile together",
+    formula="parts <= MOST_PARTS",
+    source=documented("CUDA C++ Programming Guide, clusters: a portable size"),
+    date="2026-11-28",
+)
+
+PART_BYTES: Final = constant(
+    "PART_BYTES",
+    4,
+    "bytes",
+    "a part of an element that is stored to another CTA",
+    formula="stored to a cluster where element_bytes = PART_BYTES",
+    source=documented("PTX ISA, st: .f32, .s32"),
+    date="2026-11-28",
+)
+
+PART_PADDING: Final = constant(
+    "PART_PADDING",
+    8,
+    "words",
+    "words behind a row of parts: the rows that a warp stores at once begin in other banks",
+    formula="row = columns + PART_PADDING",
+    source=derived("four rows of eight words a half-warp, as wgmma's accumulators lie"),
+    date="2026-11-28",
+)
+
+VECTOR_PARTS: Final = constant(
+    "VECTOR_PARTS",
+    4,
+    "parts",
+    "neighbouring parts that a thread reads at once, and outputs that it makes",
+    formula="vector = min(VECTOR_PARTS, widest)",
+    source=derived("16 bytes an access"),
+    date="2026-11-28",
+)
 
 STORE_SLOTS: Final = constant(
     "STORE_SLOTS",
@@ -168,6 +211,20 @@ def is_staged(plan: StorePlan) -> bool:
     return STORES[plan.mechanism].staged
 
 
+def is_in_cluster(plan: StorePlan) -> bool:
+    """Whether the CTAs of a cluster put the parts of the tile together."""
+    return STORES[plan.mechanism].in_cluster
+
+
+def put_together(info: KernelInfo, stores: tuple[StorePlan, ...]) -> KernelInfo:
+    """``info`` without the kernel that puts parts together, where clusters do."""
+    if not any(map(is_in_cluster, stores)):
+        return info
+    return replace(
+        info, elementwise=info.elementwise[:-1], kernels=info.kernels - 1, ends_elementwise=False
+    )
+
+
 def is_by_tma(plan: StorePlan) -> bool:
     """Whether TMA writes boxes of the tile from shared memory."""
     return STORES[plan.mechanism].moves_boxes
@@ -254,6 +311,11 @@ def _plan(
         raise _cannot_add(info, Reason("partial_sums.direct_store", store=store.op))
     if request.store == "direct":
         return replace(direct, reason=Reason("request.asked"))
+    if request.store == "cluster":
+        parts = _in_cluster(direct, store, info, matmuls, copies, machine, request)
+        if isinstance(parts, StorePlan):
+            return parts
+        raise PlanError("store.cluster", store=store.op, why=parts)
     staged = partial(_staged, direct, store, info, matmuls, copies, machine, request)
     if request.store == "coalesced":
         found = staged("coalesced")
@@ -337,6 +399,44 @@ def _staged(
         bytes=slots * one,
         layout=f"swizzle-{span}B",
         reason=all_of((counted, filled, _order(store))),
+    )
+
+
+def _in_cluster(
+    direct: StorePlan,
+    store: StoreInfo,
+    info: KernelInfo,
+    matmuls: tuple[MatmulPlan, ...],
+    copies: tuple[CopyPlan, ...],
+    machine: Machine,
+    request: Request,
+) -> StorePlan | Why:
+    """The plan of ``store`` to the CTAs of a cluster, or the requirement that it misses."""
+    tile = next((op for op in _matmuls(info) if op.acc == store.acc), None)
+    if not store.parts or tile is None:
+        return Reason("parts.none", buffer=store.dst)
+    matmul = next((plan for plan in matmuls if plan.op == tile.op), None)
+    if matmul is None or not have_producer(copies):
+        return Reason("store.no_producer")
+    if not multiplied_by(matmul).warpgroup_wide:
+        return Reason("store.by_warp", instruction=matmul.instruction)
+    if request.cluster not in ("auto", 1):
+        return Reason("parts.multicast", ctas=request.cluster)
+    if any(loop.outer != 1 for loop in info.loops) or consumer_groups(request.consumers) > 1:
+        return Reason("parts.persistent")
+    rows = math.ceil(tile.m / store.parts)
+    size = store.parts * rows * (tile.n + PART_PADDING) * PART_BYTES
+    slots = [sum(each for _, _, each in loop.rings) for loop in info.loops]
+    room = machine.smem_per_cta - BARRIER_BYTES
+    if LEAST_RING_DEPTH * sum(slots) + size > room:
+        return Reason("parts.no_room", slots=LEAST_RING_DEPTH, nbytes=size)
+    return replace(
+        direct,
+        mechanism="cluster",
+        box=(rows, tile.n),
+        bytes=size,
+        parts=store.parts,
+        reason=Reason("parts.taken", parts=store.parts, rows=rows),
     )
 
 

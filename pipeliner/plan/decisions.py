@@ -126,6 +126,11 @@ class Decisions:
         """Ping-pong groups of consumer warpgroups; 1: they cooperate, or there are no roles."""
         return self.role(CONSUMER).ping_pong_groups if self.roles else 1
 
+    @property
+    def ctas_that_meet(self) -> int:
+        """CTAs of a cluster that copy for each other, or put parts of a tile together; 1: none."""
+        return max(self.cluster, *(store.parts for store in self.stores), 1)
+
     def role(self, name: str) -> RolePlan:
         """The role called ``name``; PlanError names what exists."""
         return named(self.roles, name, "role", self.kernel)

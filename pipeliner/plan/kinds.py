@@ -54,12 +54,14 @@ class StoreKind:
     """A way of the tile of an accumulator to global memory.
 
     ``staged``: through shared memory. ``moves_boxes``: TMA writes them from there, in the order of
-    its groups, while threads go on.
+    its groups, while threads go on. ``in_cluster``: parts of it to CTAs of a cluster, which put them
+    together.
     """
 
     name: StoreMechanism
     staged: bool
     moves_boxes: bool = False
+    in_cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from ..values.elements import ELEMENT_TYPES
 from ..values.facts import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["tma", "cp_async", "register", "direct"]
-StoreMechanism = Literal["direct", "tma", "coalesced"]
+StoreMechanism = Literal["direct", "tma", "coalesced", "cluster"]
 OperandSource = Literal["shared", "registers", "computed"]
 Accumulate = Literal["fast", "promoted"]
 Reduction = Literal["workspace", "atomic"]
@@ -106,7 +106,8 @@ class StorePlan:
 
     ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
     ``coalesced``: likewise, from where neighbouring threads write neighbouring elements of a row.
-    ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
+    ``cluster``: to the CTAs of a cluster, one for each of ``parts`` of K, which add them up, each
+    ``box`` of them. ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
     shared memory holds at once, ``bytes`` for all warpgroups. ``partial_sums``: how many of them
     CTAs add to each output, in the order in which they come (split-K); 0: it is stored.
     """
@@ -121,6 +122,7 @@ class StorePlan:
     layout: str = ""
     reason: Why = ""
     partial_sums: int = 0
+    parts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def _mechanisms(plan: KernelPlan, machine: Machine) -> tuple[Mechanism, ...]:
 
 def _stores(plan: KernelPlan) -> tuple[StoreMechanism, ...]:
     """How accumulators may reach memory."""
-    return ("direct", "tma", "coalesced") if plan.stores else ()
+    return ("direct", "tma", "coalesced", "cluster") if plan.stores else ()
 
 
 def _clusters(ranking: Ranking) -> list[int]:

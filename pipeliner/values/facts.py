@@ -138,7 +138,8 @@ class StoreInfo:
     symbolic). ``by_rows``: neighbours along a row of the tile are neighbours in ``dst``.
     ``no_tma``: why the tile is no box of ``dst``, or empty. ``viewed``: it is one of dimensions put
     together. ``partial_sums``: as how many parts of each sum it is added to what is there; 0: it is
-    stored.
+    stored. ``parts``: how many CTAs along blockIdx.z have a part of each element, which the next
+    kernel puts together, an elementwise one; 0: none do, or no cluster can.
     """
 
     op: str
@@ -150,6 +151,7 @@ class StoreInfo:
     no_tma: Why = ""
     viewed: bool = False
     partial_sums: int = 0
+    parts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Subject:
     @property
     def cluster(self) -> int:
         """How many CTAs of its kernels are a cluster, as far as a plan says."""
-        return 1 if self.plan is None else self.plan.cluster
+        return 1 if self.plan is None else self.plan.ctas_that_meet
 
 
 def subject_of(func: Any, target: Any = None) -> Subject:

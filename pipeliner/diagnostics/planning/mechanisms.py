@@ -117,6 +117,22 @@ SENTENCES: Final = {
     "box.large": "a box has at most {most} {unit} in a dimension, '{buffer}' {extent}",
     # Stores
     "store.no_tile": "cannot store '{kernel}' by tma: it stores no accumulator's tile",
+    "store.cluster": "cannot store '{store}' to a cluster: {why}",
+    "parts.taken": (
+        "{parts} CTAs are a cluster, each of which gets the others' parts of {rows:count row} "
+        "from their registers and adds them in a fixed order; no second kernel"
+    ),
+    "parts.none": "'{buffer}' is no workspace with parts of outputs, read by the next kernel alone",
+    "parts.dtype": "parts have {nbytes} bytes, '{buffer}' has {dtype}",
+    "parts.tile": "'{buffer}' gets no rows and columns of a tile",
+    "parts.grid": (
+        "parts are the CTAs along blockIdx.z, 2 to {most} of them, '{buffer}' has {parts}"
+    ),
+    "parts.not_each": "'{block}' makes no output of one element of each part of '{buffer}', once",
+    "parts.read": "'{buffer}' is read before parts are put together",
+    "parts.multicast": "CTAs of a cluster put parts together, {ctas} are to copy for each other",
+    "parts.persistent": "a CTA has several tiles, whose parts would be in the same place",
+    "parts.no_room": "{nbytes:count byte} for parts leave no room for {slots:count slot}",
     "store.by_warp": "a warpgroup fills its boxes, {instruction} is a warp's",
     "store.direct": "from registers, not by TMA: {why}",
     "store.not_by_tma": "not by TMA: {why}",

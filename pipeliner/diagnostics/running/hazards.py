@@ -77,6 +77,7 @@ SENTENCES: Final = {
         "phase {phase} completes without this wait on phase {waited}, which may find its parity "
         "gone"
     ),
+    "hazard.peer_started": "CTA ({block:list}) may not have started by then",
     "hazard.peer_exited": "CTA ({block:list}) may have exited by then",
     # Deadlocks
     "hazard.deadlock": "{waits:list}",

@@ -33,7 +33,8 @@ HazardKind: TypeAlias = Literal[
     "missing-proxy-fence",  # generic and async accesses of the same bytes without a fence between
     "missing-wgmma-fence",  # registers of a wgmma touched before it without a fence between
     "register-in-flight",  # touched while a wgmma may use it
-    "exit-before-peer",  # a CTA may exit before another of its cluster arrives there
+    "before-start",  # a CTA may not have started when another of its cluster stores there
+    "exit-before-peer",  # a CTA may exit before another of its cluster touches its memory
     "aliasing",  # a conflict between two buffers that share bytes of the arena
 ]
 """What may be wrong with an execution."""

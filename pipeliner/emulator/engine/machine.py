@@ -31,6 +31,7 @@ from ..units.bulk import BulkCopies
 from ..units.cluster_barrier import ClusterBarrier
 from ..units.cp_async import CopyEngine
 from ..units.mbarrier import Mbarriers
+from ..units.peers import Peers
 from ..units.warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +101,8 @@ class Cluster:
         # Of each wait for the preceding kernel: a thread and the event, in order.
         self.waited: list[tuple[int, int]] = []
         self.matrix_units = MatrixUnits(self)
-        self.mbarriers = Mbarriers(self, self.matrix_units)
+        self.peers = Peers(self)
+        self.mbarriers = Mbarriers(self, self.matrix_units, self.peers)
         self.bulk = BulkCopies(self, self.mbarriers)
         self.barrier = ClusterBarrier(self, size * threads)
 
@@ -120,6 +122,7 @@ class Cluster:
     def snapshot(self, into: Snapshot) -> None:
         """Add what its units and its CTAs know."""
         self.mbarriers.snapshot(into)
+        self.peers.snapshot(into)
         self.matrix_units.snapshot(into)
         self.bulk.snapshot(into)
         self.barrier.snapshot(into)
@@ -137,6 +140,7 @@ class Cluster:
         for cta in self.ctas:
             cta.finish()
         self.mbarriers.finish()
+        self.peers.finish()
         self.matrix_units.finish()
 
 

@@ -106,6 +106,9 @@ def _load(c: Expressions, ins: PtxInstruction) -> None:
 
 
 def _store(c: Expressions, ins: PtxInstruction) -> None:
+    if ins.modifiers["space"] == "shared::cluster":
+        _store_cluster(c, ins)
+        return
     order = _order(ins, "weak")
     weak = order[0] == "weak"
     value = c.cast(c.expr(ins.one("value")), _dtype(ins))
@@ -117,6 +120,22 @@ def _store(c: Expressions, ins: PtxInstruction) -> None:
     )
 
 
+def _store_cluster(c: Expressions, ins: PtxInstruction) -> None:
+    """Emit a store into the shared memory of a CTA of the cluster, at an address from mapa."""
+    ins.expect(sem=("", "weak"), cop=("",), l1ev=("",), cache=("",), type=("f32", "s32", "b32"))
+    dtype = _dtype(ins)
+    values = [c.cast(c.expr(value), dtype).text for value in ins.operands["value"]]
+    c.note_shared(4 * len(values))
+    at = c.expr(ins.one("addr")).text
+    listed = ", ".join(values)
+    c.writer.emit(f"hopper.store_cluster(s, {at}, [{listed}], {dtype!r}, {c.mask})")
+
+
+def _store_vector(c: Expressions, ins: PtxInstruction) -> None:
+    ins.expect(space=("shared::cluster",))
+    _store_cluster(c, ins)
+
+
 def _fence(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"atomics.fence(s, {ins.modifiers['scope']!r}, {c.mask})")
 
@@ -125,5 +144,6 @@ HANDLERS: Final[dict[str, Callable[[Any, Any], None]]] = {
     **dict.fromkeys(("atom", "red", "atom_cas", "atom_exch"), _atom),
     "ld": _load,
     "st": _store,
+    "st_vec": _store_vector,
     "fence": _fence,
 }

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...diagnostics import Reason
 from ..base.requests import Barrier, Fork, Program, Wait, Waiting
+from ..memory.spaces import select
 from .fragments import WARP, stmatrix_rows
 from .issuing import IssuingGroup
 from .mbarrier import RANK_SHIFT, SIZE, Mbarrier, by_address
@@ -168,6 +169,46 @@ def rank_of_address(group: IssuingGroup, addr: Any) -> Array:
     """Return the rank of the CTA that an address belongs to (getctarank)."""
     ranks = (rows_of(group, addr, None) >> RANK_SHIFT) - 1
     return np.where(ranks < 0, group.cta.rank, ranks).astype(np.uint32)
+
+
+def store_cluster(
+    group: IssuingGroup, addr: Any, values: list[Any], dtype: str, mask: Mask
+) -> None:
+    """Run st.shared::cluster of neighbouring ``values`` of 4 bytes, a vector of them at once."""
+    cluster, tids = group.cta.cluster, group.active(mask)
+    at = rows_of(group, addr, mask)
+    words = [_words(group, value, dtype, mask, len(at)) for value in values]
+    size = 4 * len(words)
+    ranks = np.where(at >> RANK_SHIFT == 0, group.cta.rank, (at >> RANK_SHIFT) - 1)
+    for rank in np.unique(ranks):
+        here, peer = ranks == rank, cluster.ctas[int(rank)]
+        offsets, who = at[here] & (1 << RANK_SHIFT) - 1, tids[here]
+        bad = (offsets % size != 0) | (offsets > peer.window.nbytes - size)
+        if bad.any():
+            row = int(np.argmax(bad))
+            inside = bool(offsets[row] % size)
+            group.hazard(
+                "misaligned" if inside else "out-of-bounds",
+                "st.shared::cluster",
+                int(offsets[row]),
+                thread=int(who[row]),
+                detail=Reason("hazard.shared_alignment", multiple=size) if inside else "",
+            )
+            continue
+        cluster.peers.check_started(group, who, peer)
+        cluster.peers.reach(group, who, peer)
+        grains = offsets[:, None] // peer.granule + np.arange(max(1, size // peer.granule))
+        peer.shadow.write(who, grains, group.event)
+        if cluster.moves_data:
+            stored = np.stack([word[here] for word in words], axis=-1).view(np.uint8)
+            peer.window.bytes[offsets[:, None] + np.arange(size)] = stored
+    group.count("remote_stores", active_warps(group, mask))
+
+
+def _words(group: IssuingGroup, value: Any, dtype: str, mask: Mask, count: int) -> Array:
+    """Return the bits of ``value`` for each of ``count`` active threads."""
+    picked = np.broadcast_to(np.asarray(select(value, mask, group.n), dtype), (count,))
+    return np.ascontiguousarray(picked).view(np.uint32)
 
 
 def cluster_arrive(group: IssuingGroup, release: bool, mask: Mask) -> None:

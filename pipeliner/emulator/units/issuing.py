@@ -9,6 +9,7 @@ from .bulk import BulkCopies
 from .cluster_barrier import ClusterBarrier
 from .cp_async import CopyEngine
 from .mbarrier import Mbarriers
+from .peers import Peers
 from .warpgroup import MatrixUnits
 
 
@@ -26,6 +27,10 @@ class IssuingCluster(ClusterState, Protocol):
     @property
     def matrix_units(self) -> MatrixUnits:
         """The wgmma operations of all warpgroups."""
+
+    @property
+    def peers(self) -> Peers:
+        """What its threads touch in each other's CTAs."""
 
     @property
     def barrier(self) -> ClusterBarrier:

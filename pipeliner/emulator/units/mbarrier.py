@@ -21,6 +21,7 @@ from ..base.clocks import Clock
 from ..memory.snapshot import Snapshot
 from ..memory.state import ClusterState, CtaState, GroupState
 from .fragments import WARP
+from .peers import Peers
 from .warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]
@@ -84,12 +85,11 @@ class Mbarrier:
 class Mbarriers:
     """All mbarriers of a cluster, by CTA and byte offset."""
 
-    def __init__(self, cluster: ClusterState, matrix_units: MatrixUnits) -> None:
+    def __init__(self, cluster: ClusterState, matrix_units: MatrixUnits, peers: Peers) -> None:
         self._cluster = cluster
         self._matrix_units = matrix_units
+        self._peers = peers
         self._live: dict[tuple[int, int], Mbarrier] = {}
-        # Last arrival of a thread at another CTA's mbarrier: (thread, rank) -> event.
-        self._remote: dict[tuple[int, int], int] = {}
         # Those at which a thread arrived that did not know that the phase before had completed.
         self.unordered: set[str] = set()
 
@@ -206,8 +206,7 @@ class Mbarriers:
         release: bool = True,
     ) -> None:
         """Let each of ``tids`` arrive ``count`` times."""
-        if group.cta is not barrier.cta:
-            self._remote.update({(int(t), barrier.cta.rank): group.event for t in tids})
+        self._peers.reach(group, tids, barrier.cta)
         self.note_order(barrier, tids)
         left = tids
         while len(left):
@@ -339,9 +338,6 @@ class Mbarriers:
                 into.plain(granules, into.name(site))
             for tids, granules, event, site in barrier.copies:
                 into.plain(tids, granules, into.name(event), into.name(site))
-        for (tid, rank), event in sorted(self._remote.items()):
-            into.plain(tid, rank)
-            into.judge(tid, event)
 
     # The end
 
@@ -363,16 +359,6 @@ class Mbarriers:
                 site = unfinished[0] if unfinished else site
                 detail = Reason("hazard.bytes_unwaited", mbarrier=barrier.named())
                 barrier.cta.add_hazard("never-waited", site, **where, detail=detail)
-        for (tid, rank), event in self._remote.items():
-            peer = self._cluster.ctas[rank]
-            if clocks.known(self._threads(peer), tid).max() < event:
-                cta = self._cluster.cta_of(tid)
-                cta.add_hazard(
-                    "exit-before-peer",
-                    event,
-                    threads=(cta.local(tid),),
-                    detail=Reason("hazard.peer_exited", block=peer.block),
-                )
 
     def _threads(self, cta: CtaState) -> Array:
         return np.arange(cta.first, cta.first + cta.threads)

@@ -64,6 +64,9 @@ _SAME_IN_EVERY_RUN: Final = (
 )
 """Beginnings of calls whose result depends on their operands and on who runs them."""
 
+_STORES: Final = ("st", "st_vec")
+"""Instructions that store a value, which decides no more than one that TVM stores."""
+
 _POLLS: Final = ("ld", "atom")
 """Beginnings of instructions that read what other threads may be writing."""
 
@@ -196,6 +199,8 @@ def _operands(call: Any) -> Iterator[Any]:
         if operand in _DATA or (operand == "p" and short.startswith("elect")):
             continue
         if operand == "r" or short.startswith(_POLLS):
+            continue
+        if operand == "value" and short in _STORES:
             continue
         for value in values:
             if not _is_global_address(value):
