@@ -18,6 +18,7 @@ from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
+from ..mechanisms.launch import leaves_room
 from ..mechanisms.tma import are_chunks
 from ..plan import KernelPlan
 from ..plan.request import AccumulateAsked, Instruction, Request
@@ -306,12 +307,22 @@ def tiles_of(what: Contraction, tile: GemmTile) -> int:
 
 
 def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
-    """Numbers of splits that fill the SMs once or twice, where whole tiles do not."""
+    """Numbers of splits that fill the SMs once or twice, where whole tiles do not.
+
+    And the most whose parts the CTAs of a cluster may put together.
+    """
     if what.second is not None or what.length is not None:
         return []
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // LEAST_STEPS)
     tiles = tiles_of(what, tile)
     filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
+    if not what.batch_axes and machine.multiplies_by_warpgroup:
+        together = [
+            size
+            for size in AUTOMATIC_CLUSTERS
+            if size <= most and leaves_room((tiles, size), machine) and tile.m % size == 0
+        ]
+        filling.add(max(together, default=1))
     return sorted(splits for splits in filling if splits > 1 and tile.persistent is None)
 
 

@@ -34,30 +34,26 @@ from ..copy.clusters import TAG
 from ..fragments.fragment import Fragment
 from ..fragments.nests import rewrite
 from ..ir.indexing import at_lane
-from ..ir.linear import affine
 from ..ir.kernels import map_kernels, map_statement, with_block
 from ..ir.nodes import (
     Buffer,
     Expr,
     ForKind,
-    SBlockRealize,
     Stmt,
     StringImm,
     TensorLoad,
     Var,
     block,
     buffer,
-    collect,
     const_int,
     i32,
-    op_stmt,
     seq,
     substitute,
     thread_loop,
 )
 from ..ir.patterns import Nest, nests_of
 from ..recognise.parts import Parts, parts_stored_by
-from ..sync.mbarriers import BEHIND_ROLES, WAIT_FOR_CLUSTER
+from ..sync.mbarriers import BEHIND_ROLES
 from ..threads.lanes import store_lane, widest
 from ..threads.spread import Threads, spread
 
@@ -116,7 +112,8 @@ class ClusterSum:
             if isinstance(node, tirx.BufferStore):
                 mine = node.buffer.same_as(self.virtual)
                 return self._push([node], remote, analyzer) if mine else node
-            if node.kind != ForKind.VECTORIZED or not isinstance(node.body, tirx.BufferStore):
+            vector = node.kind == ForKind.VECTORIZED and isinstance(node.body, tirx.BufferStore)
+            if not vector or not node.body.buffer.same_as(self.virtual):
                 return node
             lanes = range(const_int(node.extent) or 1)
             return self._push(
@@ -124,9 +121,7 @@ class ClusterSum:
             )
 
         kinds = [(tirx.For, stored), (tirx.BufferStore, stored)]
-        stores = tvm_ffi.structural_map(made, kinds, order="pre")
-        started = tirx.Evaluate(T.ptx[WAIT_FOR_CLUSTER]())
-        return block("push", seq(started, stores), [remote])
+        return block("push", tvm_ffi.structural_map(made, kinds, order="pre"), [remote])
 
     def _push(self, stores: Sequence[Any], remote: Buffer, analyzer: Any) -> Stmt:
         """Return one store of neighbouring elements to the CTA that owns their row."""
@@ -140,9 +135,7 @@ class ClusterSum:
         vector = f".v{len(stores)}" if len(stores) > 1 else ""
         store = T.ptx[f"st.shared::cluster{vector}.{kind}"]
         return seq(
-            tirx.Evaluate(
-                T.ptx.mapa.shared__cluster.u32(there, here, tirx.Cast("uint32", owner))
-            ),
+            tirx.Evaluate(T.ptx.mapa.shared__cluster.u32(there, here, tirx.Cast("uint32", owner))),
             tirx.Evaluate(store(there, *(one.value for one in stores))),
         )
 
@@ -165,32 +158,16 @@ class ClusterSum:
         analyzer = threads.analyzer
         analyzer.bind(rank, Range(0, parts.count))
         limits = [(at_row, total[0]), (at_column, total[1])]
-        limits += [(rank * rows + row, self.tile_rows)] if self.is_uneven else []
         for var, extent in ((row, rows), (column, columns)):
             analyzer.bind(var, Range(0, extent))
         predicate = tuple(
-            tirx.LT(index, i32(end))
-            for index, end in limits
-            if not analyzer.can_prove(index < end)
+            tirx.LT(index, i32(end)) for index, end in limits if not analyzer.can_prove(index < end)
         )
         name = f"{self.nest.name}.sum"
         nest = Nest(name, (row, column), (rows, columns), predicate, store)
         width = min(VECTOR_PARTS, widest(nest, store_lane(nest)))
         made = spread(nest, threads, width)
         return tirx.AttrStmt(StringImm(name), BEHIND_ROLES, StringImm(name), made)
-
-    @property
-    def tile_rows(self) -> int:
-        """Rows of a tile that are stored."""
-        (row,) = [*affine(self.nest.store.indices[1], self.nest.vars).coefficients, None][:1]
-        return 1 if row is None else self.nest.extent_of[row]
-
-    @property
-    def is_uneven(self) -> bool:
-        """Whether the last CTA owns fewer rows than others."""
-        return self.tile_rows % self.plan.box[0] != 0 or self.tile_rows < (
-            self.parts.count * self.plan.box[0]
-        )
 
     def in_clusters(self, kernel: Stmt) -> Stmt:
         """Return ``kernel`` with the CTAs of a tile in one cluster, along blockIdx.x."""
@@ -211,7 +188,9 @@ class ClusterSum:
     def without_kernel(self, func: Any) -> Any:
         """Return ``func`` without the kernel that puts parts together, and without workspace."""
         gone = self.parts.kernel
-        kept = map_kernels(func, lambda kernel: tirx.Evaluate(0) if kernel.same_as(gone) else kernel)
+        kept = map_kernels(
+            func, lambda kernel: tirx.Evaluate(0) if kernel.same_as(gone) else kernel
+        )
         root: Any = kept.body
         allocs = [one for one in root.block.alloc_buffers if not one.same_as(self.parts.buffer)]
         body = with_block(root, body=_without_nothing(root.block.body), allocs=allocs)

@@ -34,8 +34,6 @@ from ..ir.nodes import (
     const_int,
     dtype_bytes,
     i32,
-    substitute,
-    uses,
     variables,
     walk,
 )
@@ -92,9 +90,11 @@ def parts_stored_by(nest: Nest, body: Stmt) -> Parts | Reason:
 
 
 def _is_tile(nest: Nest) -> bool:
-    """Whether one variable of ``nest`` counts the rows that it stores, another one the columns."""
+    """Whether ``nest`` stores a tile as it is, a variable along rows and another along columns."""
     walked = [affine(index, nest.vars) for index in list(nest.store.indices)[1:]]
     found = [known.coefficients for known in walked if known is not None]
+    if not isinstance(nest.store.value, TensorLoad):
+        return False
     alone = all(len(one) <= 1 and set(one.values()) <= {1} for one in found)
     return len(found) == 2 and alone and not set(found[0]) & set(found[1])
 
@@ -127,7 +127,6 @@ def _of_each(nest: Nest, buf: Buffer, kernel: Stmt, around: Any) -> Parts | Reas
 
 def _replaced(store: Any, named: Any) -> Any:
     """Return ``store`` with the indices of its loads and its own put in other words."""
-
     kinds = (Var, tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod)
     return tvm_ffi.structural_map(store, [(kind, named) for kind in kinds], order="pre")
 

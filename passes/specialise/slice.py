@@ -59,14 +59,7 @@ from ..ir.nodes import (
 )
 from ..ir.op_form import op_loop
 from ..matmul.descriptors import Descriptors
-from ..sync.mbarriers import (
-    ARRIVE_IN_CLUSTER,
-    BEHIND_ROLES,
-    ROLE_ATTR,
-    ROLES_ATTR,
-    WAIT_FOR_CLUSTER,
-    Barriers,
-)
+from ..sync.mbarriers import BEHIND_ROLES, ROLE_ATTR, ROLES_ATTR, Barriers
 from .before import copied_before
 from .consumer import consumer
 from .ping_pong import PingPong, check_ping_pong
@@ -206,10 +199,7 @@ class _Specialiser:
             before,
         )
         consumed = self._branch(consuming, consumer(kernel, inner))
-        made = producer(kernel, producing, inner)
-        if last is not None:  # its threads take part in each barrier of the cluster
-            made = seq(made, tirx.Evaluate(T.ptx[WAIT_FOR_CLUSTER]()))
-        produced = self._branch(producing, made)
+        produced = self._branch(producing, producer(kernel, producing, inner))
         rings = [ring for loop in loops.values() for ring in loop.rings.values()]
         ordering: list[Barriers | PingPong] = [b for loop in loops.values() for b in loop.barriers]
         ordering += [one.barriers for one in before.values()]
@@ -239,15 +229,10 @@ class _Specialiser:
 
     def _initialise(self, thread: Var, ordering: Sequence[Barriers | PingPong]) -> Stmt:
         init = seq(*[barriers.initialise() for barriers in ordering])
-        meet = self._meet()
-        if self.plan.cluster < self.plan.ctas_that_meet:
-            # Nobody touches another CTA before its sums are done, and waits for its start then.
-            own = tirx.Evaluate(T.tvm_storage_sync("shared"))
-            meet = seq(tirx.Evaluate(T.ptx[ARRIVE_IN_CLUSTER]()), own)
         return seq(
             tirx.IfThenElse(tirx.EQ(thread, i32(0)), init, None),
             tirx.Evaluate(T.ptx.fence.mbarrier_init.release.cluster()),
-            meet,
+            self._meet(),
         )
 
     def _meet(self) -> Stmt:

@@ -36,12 +36,6 @@ ROLE_ATTR: Final = "pipeliner.role"
 BEHIND_ROLES: Final = "pipeliner.behind_roles"
 """Key of the AttrStmt around what consumers do when the roles of all CTAs of a cluster are done."""
 
-ARRIVE_IN_CLUSTER: Final = "barrier.cluster.arrive.release.aligned"
-"""PTX by which a CTA says that it has started."""
-
-WAIT_FOR_CLUSTER: Final = "barrier.cluster.wait.acquire.aligned"
-"""PTX behind which all CTAs of the cluster have."""
-
 MBARRIER_BYTES: Final = 8
 
 

@@ -40,28 +40,30 @@ def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
     """
     by_warpgroup = request.instruction == "wgmma" or any(one.partial_sums for one in info.stores)
     rounds = math.ceil((cta_count(info) or 1) / machine.sms)
-    us = sum(elementwise_us(found, machine) for found in info.elementwise)
+    parts = max((store.parts for store in info.stores), default=0)  # a cluster may add them
+    behind = info.elementwise[:-1] if parts else info.elementwise
+    us = sum(elementwise_us(found, machine) for found in behind)
     for loop in info.loops:
         steps = loop.mean_trip if loop.trip is None else loop.trip
         trip = ASSUMED_TRIP if steps is None else steps * (loop.outer or 1)
         usage = _usage(loop, machine, request, by_warpgroup)
         busy = usage.norm(PIPE_NORM) + (0 if machine.has_tma else RESTART_CYCLES)
-        stored = written(info, loop) / machine.dram_bytes_per_cycle
+        stored = written(info, loop, parts) / machine.dram_bytes_per_cycle
         once: float = min(machine.l2_latency, machine.global_latency) + machine.global_latency
         once += (2 * math.sqrt(rounds) - 1) * (usage.l2 + stored)
         on_sms = machine.cycles_to_us(rounds * trip * busy + once)
-        memory = _memory_us(info, loop, machine)
+        memory = _memory_us(info, loop, machine, parts)
         us += machine.start_us
         us += float((on_sms**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM))
     return us
 
 
-def _memory_us(info: KernelInfo, loop: LoopInfo, machine: Machine) -> float:
+def _memory_us(info: KernelInfo, loop: LoopInfo, machine: Machine, parts: int) -> float:
     """Microseconds that memory takes, however many loads are in flight."""
     read = {op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}
     ctas = (cta_count(info) or 0) * (loop.outer or 1)
     bytes_ = sum(read.values())
-    compulsory = compulsory_us(bytes_, ctas * written(info, loop), machine, passing=bytes_)
+    compulsory = compulsory_us(bytes_, ctas * written(info, loop, parts), machine, passing=bytes_)
     exposed = machine.cycles_to_us(EXPOSED_LATENCIES * machine.global_latency)
     return compulsory + exposed if compulsory else 0.0
 

@@ -145,7 +145,8 @@ def _loop_work(
         alone = replace(info, loops=(found,))
         kept = _math_warp_registers(alone, plans, matmuls, registers, most)
     cluster = 1 if request.cluster == "auto" else request.cluster
-    work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine, cluster)
+    parts = max((store.parts for store in stores), default=0)
+    work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine, cluster, parts)
     work = replace(
         work,
         shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),

@@ -191,6 +191,8 @@ class ResultStores:
     """Staged boxes of a tile that wait until TMA has read the box before from their slot."""
     uncoalesced_cycles: float = 0.0
     """Cycles that an SM takes longer for the uncoalesced stores of one tile."""
+    pushed_bytes: int = 0
+    """Bytes of a tile that a CTA stores to others of its cluster, which put its parts together."""
 
 
 @dataclass(frozen=True, slots=True)

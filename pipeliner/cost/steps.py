@@ -51,6 +51,7 @@ from ..machine import Machine
 from ..machine.constant import constant, derived, fitted, measured
 from .busy import OVERLAP_NORM, alone_chain
 from .descriptor import Depth, RingWork, Work, least
+from .memory import pushed_cycles
 
 STAGED_STORE_PASSES: Final = constant(
     "STAGED_STORE_PASSES",
@@ -190,6 +191,7 @@ def _once(work: Work, machine: Machine, resident: int, latency: float, steps: fl
     stored = resident * stores.tile_bytes / machine.dram_bytes_per_cycle
     drain = waits + machine.global_latency + stored
     once = grid.fills * (latency + resident * work.usage.l2 + drain)
+    once += pushed_cycles(work, resident)
     if work.traffic.stationary_bytes:
         once += resident * work.traffic.stationary_bytes / work.traffic.rate
     if grid.tiles > grid.fills:

@@ -12,6 +12,7 @@ from ..machine import Machine
 from ..machine.constant import chosen, constant, documented, measured
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import copy_rate, cta_count, is_implicit_gemm, memory_rate
+from ..mechanisms.stores import PART_BYTES
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
@@ -83,11 +84,13 @@ def work_of(
     registers: int,
     machine: Machine,
     cluster: int = 1,
+    parts: int = 0,
 ) -> Work:
     """The descriptor of ``loop``.
 
     ``threads``: of a CTA; ``registers``: of a thread, without what the loop's copies keep there;
-    ``cluster``: CTAs of a cluster, though fewer may share a copy.
+    ``cluster``: CTAs of a cluster, though fewer may share a copy; ``parts``: those of one that
+    put their parts of a tile together.
     """
     rate = memory_rate(machine, loop)
     ctas = cta_count(info)
@@ -106,20 +109,23 @@ def work_of(
             trip=None if trip is None else trip * outer,
             most=loop.most_trip,
             tiles=outer,
-            cluster=cluster,
+            cluster=max(cluster, parts),
             fills=1 if by_producer else outer,
         ),
         threads=_threads(
             loop, copies, matmuls, threads, registers, 0 if copies else usage.global_bytes
         ),
         shared=shared,
-        traffic=_traffic(info, loop, copies, matmuls, rate, ctas or 0, machine),
+        traffic=_traffic(info, loop, copies, matmuls, rate, ctas or 0, machine, parts),
         loads=load_timing(
             loop, copies, matmuls, synchronised=shared.slot_bytes > 0 and not by_producer
         ),
         fragments=fragment_timing(loop, matmuls, machine),
         wgmma=wgmma_timing(loop, copies, matmuls, machine, rate),
-        stores=ResultStores(tile_bytes=written(info, loop) or _accumulated(info)),
+        stores=ResultStores(
+            tile_bytes=written(info, loop, parts) or _accumulated(info),
+            pushed_bytes=_pushed(info, loop, parts) if parts else 0,
+        ),
     )
 
 
@@ -169,11 +175,12 @@ def _traffic(
     rate: float,
     ctas: int,
     machine: Machine,
+    parts: int,
 ) -> Traffic:
     copied = list(copies_of(loop, copies))
     read = sum({op.src: op.src_bytes for op, _ in copied}.values())
     passing = {op.src: op.src_bytes for op, plan in copied if plan.eviction == "evict_first"}
-    stored = ctas * (loop.outer or 1) * written(info, loop)
+    stored = ctas * (loop.outer or 1) * written(info, loop, parts)
     return Traffic(
         rate=rate,
         read_bytes=read,
@@ -184,15 +191,31 @@ def _traffic(
     )
 
 
-def written(info: KernelInfo, loop: LoopInfo) -> int:
-    """Bytes of a tile of results in global memory; 0: nothing of the loop is stored."""
+def written(info: KernelInfo, loop: LoopInfo, parts: int = 0) -> int:
+    """Bytes of a tile of results in global memory; 0: nothing of the loop is stored.
+
+    ``parts``: where the CTAs of a cluster put so many together, those of the outputs, and of what
+    else they are computed of, that each of them makes.
+    """
     summed = {op.acc: element_bytes(op.acc_dtype) for op in loop.ops if isinstance(op, MatmulInfo)}
-    stored = {store.acc: element_bytes(store.dtype) for store in info.stores}
+    stored: dict[str, float] = {one.acc: element_bytes(one.dtype) for one in info.stores}
+    if parts and info.elementwise:
+        behind = info.elementwise[-1]
+        each = behind.global_bytes // behind.elements - parts * PART_BYTES
+        stored = dict.fromkeys(stored, each / parts)
     return sum(
-        size // summed[name] * stored[name]
+        int(size // summed[name] * stored[name])
         for name, _, size in info.accumulators
         if name in summed and name in stored
     )
+
+
+def _pushed(info: KernelInfo, loop: LoopInfo, parts: int) -> int:
+    """Bytes of a tile that other CTAs of a cluster of ``parts`` own; none of rows past the end."""
+    rows = max((op.m for op in loop.ops if isinstance(op, MatmulInfo)), default=1)
+    strides = next(store.dst_strides for store in info.stores if store.parts)
+    inside = (strides[0] or 0) // (strides[1] or 1)
+    return written(info, loop) * min(rows, inside) // rows * (parts - 1) // parts
 
 
 def _accumulated(info: KernelInfo) -> int:

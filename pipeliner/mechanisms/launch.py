@@ -10,10 +10,14 @@ first, two to an SM where they fit, and what is launched behind a function is no
 those 29 behind themselves 7 gained by a release (64 CTAs of 16x64: 10.5 -> 8.7 us) and 7 lost (94
 CTAs of 24x64: 8.7 -> 10.6 us). Unless it is elementwise, as one that adds partial sums: its CTAs
 leave room on every SM, so that those that come spread as on an idle GPU. Of five such products one
-gained (512x768x3072: 8.4 -> 6.9 us) and none lost.
+gained (512x768x3072: 8.4 -> 6.9 us) and none lost. Or unless it leaves half of the SMs: 65 kernels
+of at most 66 CTAs take 15 % less as a mean, 86 of 67 to 132 as long (0.81 to 1.23 times).
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 from ..diagnostics import Reason
 from ..errors import PlanError
@@ -35,8 +39,16 @@ def plan_launch(info: KernelInfo, machine: Machine, request: Request) -> LaunchP
         return LaunchPlan()
     if info.cooperative:
         return LaunchPlan(reason=Reason("launch.together"))
-    last = 0 if info.ends_elementwise else 1
+    alone = info.kernels == 1 and bool(info.loops)
+    small = alone and leaves_room(info.grid, machine)
+    last = 0 if info.ends_elementwise or small else 1
     return LaunchPlan(True, tuple(range(info.kernels - last)), Reason("launch.hidden"))
+
+
+def leaves_room(grid: Sequence[int | None], machine: Machine) -> bool:
+    """Whether the CTAs of ``grid``, one an SM, leave room for as many more."""
+    extents = [extent for extent in grid if extent is not None]
+    return len(extents) == len(grid) and 2 * math.prod(extents) <= machine.sms
 
 
 def check_launch(plan: LaunchPlan, info: KernelInfo) -> None:

@@ -420,11 +420,15 @@ def _in_cluster(
         return Reason("store.no_producer")
     if not multiplied_by(matmul).warpgroup_wide:
         return Reason("store.by_warp", instruction=matmul.instruction)
+    if request.reduction == "workspace":
+        return Reason("parts.workspace")
     if request.cluster not in ("auto", 1):
         return Reason("parts.multicast", ctas=request.cluster)
     if any(loop.outer != 1 for loop in info.loops) or consumer_groups(request.consumers) > 1:
         return Reason("parts.persistent")
-    rows = math.ceil(tile.m / store.parts)
+    if tile.m % store.parts:
+        return Reason("parts.rows", rows=tile.m, parts=store.parts)
+    rows = tile.m // store.parts
     size = store.parts * rows * (tile.n + PART_PADDING) * PART_BYTES
     slots = [sum(each for _, _, each in loop.rings) for loop in info.loops]
     room = machine.smem_per_cta - BARRIER_BYTES

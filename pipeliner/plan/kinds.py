@@ -54,7 +54,7 @@ class StoreKind:
     """A way of the tile of an accumulator to global memory.
 
     ``staged``: through shared memory. ``moves_boxes``: TMA writes them from there, in the order of
-    its groups, while threads go on. ``in_cluster``: parts of it to CTAs of a cluster, which put them
+    its groups, while threads go on. ``in_cluster``: to CTAs of a cluster, which put its parts
     together.
     """
 

@@ -106,8 +106,9 @@ class StorePlan:
 
     ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
     ``coalesced``: likewise, from where neighbouring threads write neighbouring elements of a row.
-    ``cluster``: to the CTAs of a cluster, one for each of ``parts`` of K, which add them up, each
-    ``box`` of them. ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
+    ``cluster``: to the CTAs of a cluster, one for each of ``parts`` of K, of which each puts the
+    parts of ``box`` together.
+    ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
     shared memory holds at once, ``bytes`` for all warpgroups. ``partial_sums``: how many of them
     CTAs add to each output, in the order in which they come (split-K); 0: it is stored.
     """

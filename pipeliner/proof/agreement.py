@@ -138,7 +138,9 @@ def _launches(plan: KernelPlan, kernels: Sequence[Launched]) -> Iterator[Reason]
         yield Reason("proof.plan_threads", planned=plan.threads, found=tuple(sorted(threads)))
     clusters = {len(launched.blocks) for launched in kernels}
     if plan.ctas_that_meet not in clusters:
-        yield Reason("proof.plan_cluster", planned=plan.ctas_that_meet, found=tuple(sorted(clusters)))
+        yield Reason(
+            "proof.plan_cluster", planned=plan.ctas_that_meet, found=tuple(sorted(clusters))
+        )
     most = max(launched.dynamic for launched in kernels)
     if plan.smem.buffers and plan.smem.bytes != most:
         yield Reason("proof.plan_bytes", planned=plan.smem.bytes, found=most)

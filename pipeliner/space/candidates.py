@@ -30,6 +30,7 @@ from .axes import (
     Combination,
     is_exact,
     matmuls_of,
+    may_be_put_together,
     wgmma_is_open,
     why_not_wgmma,
     worthwhile_clusters,
@@ -193,6 +194,8 @@ class PlanSpace:
             return
         if not by_warpgroup(plain.plan.matmuls):
             return
+        if decided.store == "auto" and may_be_put_together(self.info, self.machine, self.request):
+            yield self._candidate(replace(decided, store="cluster"), tier, said)
         sizes = list(worthwhile_clusters(self.info)) if decided.cluster == "auto" else []
         for size in sizes:
             yield self._candidate(replace(decided, cluster=size), tier, said)

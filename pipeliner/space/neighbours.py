@@ -90,7 +90,10 @@ def _mechanisms(plan: KernelPlan, machine: Machine) -> tuple[Mechanism, ...]:
 
 def _stores(plan: KernelPlan) -> tuple[StoreMechanism, ...]:
     """How accumulators may reach memory."""
-    return ("direct", "tma", "coalesced", "cluster") if plan.stores else ()
+    if not plan.stores:
+        return ()
+    parts = plan.elementwise or any(store.parts for store in plan.stores)
+    return ("direct", "tma", "coalesced", *(("cluster",) if parts else ()))
 
 
 def _clusters(ranking: Ranking) -> list[int]:

@@ -24,6 +24,7 @@ from .axes import (
     CONSUMERS,
     INSTRUCTION,
     MECHANISM,
+    STORE,
     PlanAxis,
     multicast,
     wgmma_is_open,
@@ -33,6 +34,8 @@ from .candidates import PlanCandidate, PlanSpace
 BY_MATH_WARPS: Final = "cp.async by the math warps"
 BY_PRODUCER: Final = "TMA by a producer warp"
 PING_PONG: Final = "ping-pong"
+BY_CLUSTERS: Final = "a sum by clusters"
+BY_SECOND_KERNEL: Final = "a second kernel"
 WGMMA: Final = "wgmma"
 
 NOT_TAKEN: Final = "plan.not_taken"
@@ -113,6 +116,7 @@ class Ranking:
         if candidate.tier == "compared":
             said = [
                 *self._unsaid(),
+                self._of_store(candidate),
                 self._of_cluster(candidate),
                 self._of_consumers(candidate),
                 self._of_mechanism(candidate),
@@ -148,6 +152,12 @@ class Ranking:
     def _refusal(self, one: PlanCandidate) -> Why | None:
         """Why the passes refused ``one``; None: they did not."""
         return next((why for refused, why in self._refused if refused is one), None)
+
+    def _of_store(self, one: PlanCandidate) -> Reason | None:
+        """How a sum of parts by clusters compares with one by a second kernel."""
+        if self.request.store != "auto":
+            return None
+        return self._compared(one, STORE, "cluster", BY_CLUSTERS, BY_SECOND_KERNEL)
 
     def _of_cluster(self, one: PlanCandidate) -> Reason | None:
         """That CTAs form clusters, and what that gains."""

@@ -100,6 +100,53 @@ def test_a_peer_must_have_begun_and_not_ended():
     assert Reason("hazard.rank", rank=2, size=2) in {hazard.detail for hazard in found}
 
 
+def pushed_row(start: bool = True, meet: bool = True, beyond: int = 0) -> Any:
+    """Each CTA of a pair stores a pair of words a thread into the other's shared memory."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((2, 2 * WARP), "float32")):
+        for cx in T.thread_binding(2, thread="clusterCtaIdx.x"):
+            for bx in T.thread_binding(2, thread="blockIdx.x"):
+                for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                    S = T.alloc_buffer((2 * WARP,), "float32", scope="shared")
+                    remote = T.alloc_buffer((1,), "uint32", scope="local")
+                    if start:
+                        T.cuda.cluster_sync()
+                    T.ptx.mapa.shared__cluster.u32(
+                        remote[0],
+                        T.cuda.cvta_generic_to_shared(T.address_of(S[tx * 2])),
+                        T.Cast("uint32", 1 - cx),
+                    )
+                    T.ptx["st.shared::cluster.v2.f32"](
+                        remote[0] + T.uint32(beyond),
+                        T.Cast("float32", bx * 100 + tx),
+                        T.Cast("float32", tx),
+                    )
+                    if meet:
+                        T.cuda.cluster_sync()
+                    C[bx, tx * 2] = S[tx * 2]
+                    C[bx, tx * 2 + 1] = S[tx * 2 + 1]
+
+    return main
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_cta_stores_into_another_of_its_cluster(order):
+    result = run(pushed_row(), blank(2, 2 * WARP, dtype="float32"), order=order)
+    assert result.hazards == (), "\n".join(map(str, result.hazards))
+    thread = np.arange(WARP)
+    expected = [np.stack([(1 - bx) * 100 + thread, thread], axis=1).reshape(-1) for bx in range(2)]
+    np.testing.assert_array_equal(result.outputs["C"], expected)
+
+
+def test_what_is_stored_into_another_cta_needs_its_start_its_presence_and_an_order():
+    into = blank(2, 2 * WARP, dtype="float32")
+    assert "before-start" in kinds(pushed_row(start=False), into)
+    assert {"exit-before-peer", "uninitialised-read"} <= kinds(pushed_row(meet=False), into)
+    assert "misaligned" in kinds(pushed_row(beyond=4), into)
+    assert "out-of-bounds" in kinds(pushed_row(beyond=1 << 20), into)
+
+
 def shared_row(fence: bool = True, wait: bool = True, reuse: bool = False) -> Any:
     """Each CTA of a pair copies a row to the shared memory of the other, which waits for it."""
 

@@ -119,8 +119,8 @@ SENTENCES: Final = {
     "store.no_tile": "cannot store '{kernel}' by tma: it stores no accumulator's tile",
     "store.cluster": "cannot store '{store}' to a cluster: {why}",
     "parts.taken": (
-        "{parts} CTAs are a cluster, each of which gets the others' parts of {rows:count row} "
-        "from their registers and adds them in a fixed order; no second kernel"
+        "{parts} CTAs are a cluster, each of which gets {rows:count row} of all parts "
+        "and puts them together in their order; no workspace and no second kernel"
     ),
     "parts.none": "'{buffer}' is no workspace with parts of outputs, read by the next kernel alone",
     "parts.dtype": "parts have {nbytes} bytes, '{buffer}' has {dtype}",
@@ -129,7 +129,9 @@ SENTENCES: Final = {
         "parts are the CTAs along blockIdx.z, 2 to {most} of them, '{buffer}' has {parts}"
     ),
     "parts.not_each": "'{block}' makes no output of one element of each part of '{buffer}', once",
+    "parts.rows": "{rows:count row} of a tile are no multiple of {parts} CTAs",
     "parts.read": "'{buffer}' is read before parts are put together",
+    "parts.workspace": "a workspace is asked for, and a second kernel",
     "parts.multicast": "CTAs of a cluster put parts together, {ctas} are to copy for each other",
     "parts.persistent": "a CTA has several tiles, whose parts would be in the same place",
     "parts.no_room": "{nbytes:count byte} for parts leave no room for {slots:count slot}",

@@ -28,10 +28,9 @@ from ..memory.shadow import Shadow
 from ..memory.shared_window import SharedWindow
 from ..memory.snapshot import Snapshot
 from ..units.bulk import BulkCopies
-from ..units.cluster_barrier import ClusterBarrier
+from ..units.clusters import ClusterBarrier, Peers
 from ..units.cp_async import CopyEngine
 from ..units.mbarrier import Mbarriers
-from ..units.peers import Peers
 from ..units.warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]

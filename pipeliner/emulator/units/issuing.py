@@ -6,10 +6,9 @@ from typing import Protocol
 
 from ..memory.state import ClusterState, CtaState, GroupState
 from .bulk import BulkCopies
-from .cluster_barrier import ClusterBarrier
+from .clusters import ClusterBarrier, Peers
 from .cp_async import CopyEngine
 from .mbarrier import Mbarriers
-from .peers import Peers
 from .warpgroup import MatrixUnits
 
 

@@ -20,8 +20,8 @@ from ...diagnostics import Reason, Why
 from ..base.clocks import Clock
 from ..memory.snapshot import Snapshot
 from ..memory.state import ClusterState, CtaState, GroupState
+from .clusters import Peers
 from .fragments import WARP
-from .peers import Peers
 from .warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]
