@@ -24,6 +24,7 @@ FORMS: list[tuple[GemmTile, dict[str, Any]]] = [
     (SPLIT, {"instruction": "mma"}),
     (SPLIT, {"instruction": "wgmma"}),
     (SPLIT, {"instruction": "wgmma", "pdl": True}),
+    (SPLIT, {"instruction": "wgmma", "store": "cluster", "pdl": True}),
 ]
 SLEEP = 100_000_000
 """Cycles that a stream is kept busy: more than it takes to launch what follows."""

@@ -17,6 +17,7 @@ from pipeliner.schedules import (
     schedule_conv,
     schedule_gemm,
 )
+from pipeliner.targets import gpu_arch
 from pipeliner.verification.accuracy import poisoned, worst_error
 
 from .sanitizer import assert_accepted
@@ -75,6 +76,57 @@ def test_parts_that_memory_adds_are_all_there(spec: Any, tile: Any) -> None:
         out = poisoned(spec.shapes()[-1], spec.out)
         kernel(*inputs, out)
         assert worst_error(spec, out, exact, magnitude, tile.splits) <= 1
+
+
+TOGETHER = [
+    (Gemm(64, 256, 4096), GemmTile(64, 64, 64, splits=8), {}),
+    (Gemm(5, 392, 1072, dtype="bfloat16"), GemmTile(8, 64, 64, splits=4), {}),
+    (Gemm(100, 200, 1000, layout="NN"), GemmTile(40, 64, 64, splits=2), {}),
+    (Gemm(130, 136, 768, epilogue=("bias", "residual")), GemmTile(128, 64, 64, splits=4), {}),
+    (Gemm(40, 192, 1920, out="float32"), GemmTile(48, 64, 64, splits=6), {}),
+    (Gemm(64, 128, 1024, dtype="int8"), GemmTile(64, 64, 64, splits=2), {}),
+    (Gemm(2, 384, 2240), GemmTile(8, 64, 64, splits=8), {"pdl": True}),
+]
+
+
+def is_hopper() -> bool:
+    return str(gpu_arch()).startswith("sm_90")
+
+
+@pytest.mark.parametrize(("spec", "tile", "options"), TOGETHER, ids=str)
+def test_clusters_put_parts_together(spec: Any, tile: Any, options: dict[str, Any]) -> None:
+    if not is_hopper():
+        pytest.skip("clusters that wgmma adds up in need sm_90")
+    asked = {"instruction": "wgmma", "store": "cluster", **options}
+    kernel = pipeliner.build(schedule_gemm(spec, tile), **asked)
+    assert kernel.plan.stores[0].parts == tile.splits
+    inputs = spec.inputs(1)
+    exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
+    runs = [poisoned(spec.shapes()[-1], spec.out) for _ in range(5)]
+    for out in runs:
+        kernel(*inputs, out)
+        assert worst_error(spec, out, exact, magnitude) <= 1
+        np.testing.assert_array_equal(runs[0].view(np.uint8), out.view(np.uint8))
+
+
+TOGETHER_UNDER_THE_SANITIZER = """
+import pipeliner
+from pipeliner.verification.accuracy import poisoned
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+for gemm, tile in (
+    (Gemm(64, 128, 1024), GemmTile(64, 64, 64, splits=4)),
+    (Gemm(5, 136, 1000, dtype="bfloat16"), GemmTile(8, 64, 64, splits=8)),
+):
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), instruction="wgmma", store="cluster")
+    kernel(*gemm.inputs(1), poisoned(gemm.shapes()[-1], gemm.out))
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "synccheck"])
+def test_the_sanitizer_objects_to_no_cluster(tool: str) -> None:
+    if not is_hopper():
+        pytest.skip("clusters that wgmma adds up in need sm_90")
+    assert_accepted(tool, "-c", TOGETHER_UNDER_THE_SANITIZER)
 
 
 UNDER_THE_SANITIZER = """
