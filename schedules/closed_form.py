@@ -15,7 +15,7 @@ from tvm.sym import Analyzer
 
 from ..errors import WorkloadError
 from ..instructions.dtypes import element_bytes
-from ..mechanisms.stores import MOST_PARTS
+from ..mechanisms.stores import MOST_PARTS, PART_BYTES
 from ..mechanisms.tma import MAX_BOX, are_chunks, window_extents
 from ..passes.copy.tensor_views import View, joined
 from ..passes.ir.linear import affine
@@ -209,9 +209,10 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     if what.whole is not None:
         extents = [extent for _, extent in (*what.batch_axes, what.m, what.n)]
         strides = row_major(tuple(extents))
-        parts = extents[0] if len(extents) == 3 and (extents[0] or 0) <= MOST_PARTS else 0
-        types = what.types
-        return StoreInfo(PARTIAL, acc, PARTS, types.accumulator, strides, parts=parts or 0)
+        parts, dtype = extents[0] or 0, what.types.accumulator
+        alike = len(extents) == 3 and len(what.out[1]) == 2 and element_bytes(dtype) == PART_BYTES
+        together = parts if alike and parts <= MOST_PARTS else 0
+        return StoreInfo(PARTIAL, acc, PARTS, dtype, strides, parts=together)
     name, shape = what.out
     gathered = what.a.tile is not None or what.b.tile is not None
     rows = what.rows and not _cuts_groups(what, tile)

@@ -52,7 +52,7 @@ from ..ir.nodes import (
     thread_loop,
 )
 from ..ir.patterns import Nest, nests_of
-from ..recognise.parts import Parts, parts_stored_by
+from ..recognise.parts import StoredParts, parts_stored_by
 from ..sync.mbarriers import BEHIND_ROLES
 from ..threads.lanes import store_lane, widest
 from ..threads.spread import Threads, spread
@@ -72,7 +72,7 @@ class ClusterSum:
 
     nest: Nest
     plan: StorePlan
-    parts: Parts
+    parts: StoredParts
     own: Buffer
     virtual: Buffer
     corner: tuple[Expr, Expr]
@@ -86,7 +86,7 @@ class ClusterSum:
         store = stores[0]
         nest = next(nest for nest in nests_of(func.body) if nest.name == store.op)
         found = parts_stored_by(nest, func.body)
-        if not isinstance(found, Parts):
+        if not isinstance(found, StoredParts):
             raise LoweringError("store.cluster", store=store.op, why=found)
         rows, columns = store.box
         width, dtype = columns + PART_PADDING, str(found.buffer.dtype)

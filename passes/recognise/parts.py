@@ -2,7 +2,7 @@
 
     kernel 0: P[blockIdx.z, m + i, n + j] = acc[i, j]     CTAs differ in blockIdx.z: parts of K
     kernel 1: C[r, c] = f(P[0, r, c], P[1, r, c], ..)     each output, once
- => Parts(P, row=r, column=c, store=C[r, c] = f(..))
+ => StoredParts(P, row=r, column=c, store=C[r, c] = f(..))
 
 If the CTAs of one tile form a cluster, they can put their parts together themselves
 (``map/cluster_sums.py``): no workspace, no second kernel. ``f`` may be anything that reads one
@@ -33,7 +33,6 @@ from ..ir.nodes import (
     collect,
     const_int,
     dtype_bytes,
-    i32,
     variables,
     walk,
 )
@@ -42,7 +41,7 @@ from .elementwise import nest_of
 
 
 @dataclass(frozen=True)
-class Parts:
+class StoredParts:
     """The parts of outputs, and what is computed of those of one.
 
     ``buffer``: the workspace, [parts, rows, columns]. ``store``: of the output that belongs to
@@ -63,7 +62,7 @@ class Parts:
         return const_int(self.buffer.shape[0]) or 0
 
 
-def parts_stored_by(nest: Nest, body: Stmt) -> Parts | Reason:
+def parts_stored_by(nest: Nest, body: Stmt) -> StoredParts | Reason:
     """Return the parts that ``nest`` stores in a kernel of ``body``; or why they are none."""
     buf = nest.store.buffer
     shape = [const_int(extent) for extent in buf.shape]
@@ -99,7 +98,7 @@ def _is_tile(nest: Nest) -> bool:
     return len(found) == 2 and alone and not set(found[0]) & set(found[1])
 
 
-def _of_each(nest: Nest, buf: Buffer, kernel: Stmt, around: Any) -> Parts | Reason:
+def _of_each(nest: Nest, buf: Buffer, kernel: Stmt, around: Any) -> StoredParts | Reason:
     """Return what ``nest``, all of ``kernel``, computes of one element of each part."""
     odd = Reason("parts.not_each", buffer=str(buf.name), block=nest.name)
     loads = [load for load in collect(nest.store, TensorLoad) if load.source.same_as(buf)]
@@ -122,7 +121,7 @@ def _of_each(nest: Nest, buf: Buffer, kernel: Stmt, around: Any) -> Parts | Reas
     store = _replaced(nest.store, named)
     if variables(store) & frozenset({*nest.vars, *_grid(kernel)}):
         return odd
-    return Parts(buf, row, column, store, kernel, around)
+    return StoredParts(buf, row, column, store, kernel, around)
 
 
 def _replaced(store: Any, named: Any) -> Any:
@@ -132,27 +131,32 @@ def _replaced(store: Any, named: Any) -> Any:
 
 
 def _covers(nest: Nest, row: Expr, column: Expr, buf: Buffer, kernel: Stmt) -> bool:
-    """Whether ``kernel`` visits every element of a part, and each once."""
-    rows, columns = (const_int(extent) or 0 for extent in list(buf.shape)[1:])
+    """Whether ``kernel`` visits every element of a part, and each once.
+
+    It may walk past the last row and the last column, and store nothing there.
+    """
     extents = {**_grid(kernel), **nest.extent_of}
     if None in extents.values():
         return False
-    every = math.prod(extent or 0 for extent in extents.values())
-    walked = columns * _walked_rows(nest, row, rows, every // columns)
-    if every != walked:
-        return False
     ranges = {var: Range(0, extent or 1) for var, extent in extents.items()}
-    found = sym.detect_iter_map([row, column], ranges, True, "bijective").indices
-    return len(found) == 2
-
-
-def _walked_rows(nest: Nest, row: Expr, rows: int, most: int) -> int:
-    """Return how many rows are visited: past the last one ``nest`` may store nothing."""
-    if not nest.predicate:
-        return rows
-    (only, *others) = nest.predicate
-    inside = tirx.LT(row, i32(rows))
-    return most if not others and tvm_ffi.structural_equal(only, inside) else rows
+    analyzer = sym.Analyzer()
+    for var, extent in ranges.items():
+        analyzer.bind(var, extent)
+    left = list(nest.predicate)
+    walked = 1
+    for index, size in zip((row, column), list(buf.shape)[1:], strict=True):
+        bound = analyzer.const_int_bound(index)
+        inside = tirx.LT(index, size)
+        guards = [part for part in left if tvm_ffi.structural_equal(part, inside)]
+        left = [part for part in left if not any(part.same_as(one) for one in guards)]
+        end = int(bound.max_value) + 1
+        enough = end >= (const_int(size) or 0) if guards else end == const_int(size)
+        if int(bound.min_value) != 0 or not enough:
+            return False
+        walked *= end
+    if left or walked != math.prod(extent or 1 for extent in extents.values()):
+        return False
+    return len(sym.detect_iter_map([row, column], ranges, True, "bijective").indices) == 2
 
 
 def _grid(kernel: Stmt) -> dict[Var, int | None]:

@@ -24,7 +24,7 @@ from ..ir.indexing import conjunction, row_major, strides
 from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
 from ..ir.patterns import Copy, Matmul, Nest, nests_of
-from .parts import Parts, parts_stored_by
+from .parts import StoredParts, parts_stored_by
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tu
 def _parts(nest: Nest, body: Stmt) -> int:
     """Return how many parts an element of what ``nest`` stores has; 0: it has none."""
     found = parts_stored_by(nest, body)
-    return found.count if isinstance(found, Parts) else 0
+    return found.count if isinstance(found, StoredParts) else 0
 
 
 def adds(nest: Nest) -> int:

@@ -24,8 +24,9 @@ RELEASE = "tvm_builtin_ptx_griddepcontrol_launch_dependents();"
 
 SPLIT = Gemm(16, 128, 512), GemmTile(16, 64, 64, splits=2)
 CASES: list[tuple[Gemm, GemmTile, dict[str, Any]]] = [
-    (*SPLIT, {"instruction": "wgmma"}),
-    (*SPLIT, {"instruction": "wgmma", "pdl": True}),
+    (*SPLIT, {"instruction": "wgmma", "reduction": "workspace"}),
+    (*SPLIT, {"instruction": "wgmma", "reduction": "workspace", "pdl": True}),
+    (*SPLIT, {"instruction": "wgmma", "store": "cluster"}),
     (Gemm(64, 64, 256), GemmTile(64, 64, 32, splits=2), {"instruction": "mma"}),
     (Gemm(128, 128, 256), GemmTile(64, 64, 64, persistent=2), {"store": "tma", "pdl": True}),
     (Gemm(128, 128, 256), GemmTile(64, 64, 64), {"cluster": 2, "pdl": True}),
@@ -79,8 +80,10 @@ def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("gemm", "tile", "triggers"),
     [
-        (Gemm(128, 128, 256), GemmTile(64, 64, 64), ()),  # who comes next is not ours to know
-        (*SPLIT, (0, 1)),  # the sum leaves room
+        (Gemm(128, 4288, 256), GemmTile(64, 128, 64), ()),  # who comes next is not ours to know
+        (Gemm(128, 4224, 256), GemmTile(64, 128, 64), (0,)),  # 66 of 132 SMs: there is room
+        (*SPLIT, (0,)),  # a cluster adds up
+        (Gemm(16, 128, 512, batch=2), SPLIT[1], (0, 1)),  # the sum leaves room
         (Gemm(130, 70, 100, dtype="fp16"), GemmTile(64, 64, 32, reordered=True), (0, 1)),
     ],
     ids=str,
@@ -137,7 +140,7 @@ def test_in_order_elsewhere(target: str, tile: GemmTile, options: dict[str, Any]
 
 
 def test_the_plan_says_it() -> None:
-    kernel = built(*SPLIT)
+    kernel = built(*SPLIT, reduction="workspace")
     assert "kernel 0: the next one may start when the last loads are" in kernel.plan.explain()
     params = [
         [str(tag) for tag in func.attrs["tirx.kernel_launch_params"]]
@@ -173,7 +176,7 @@ def test_refused() -> None:
         built(*SPLIT, "a100", pdl=True)
     with refused("request.pdl", PlanError, value="'on'"):
         built(*SPLIT, pdl="on")
-    plan = built(*SPLIT).plan
+    plan = built(*SPLIT, reduction="workspace").plan
     wrong = replace(plan, launch=LaunchPlan(True, (2,)))
     with refused("launch.trigger", PlanError, number=2, kernels=2):
         built(*SPLIT, plan=wrong)

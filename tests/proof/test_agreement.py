@@ -113,7 +113,8 @@ def test_rows_that_are_padded_are_no_slot_more() -> None:
 def test_a_second_kernel_has_granules_of_its_own() -> None:
     """That which adds up the parts writes other sizes than that which multiplies."""
     schedule = schedule_gemm(Gemm(m=64, n=16, k=512), GemmTile(64, 16, 64, splits=2))
-    kernel = pipeliner.build(schedule, "h100", depth=2, instruction="wgmma", mechanism="tma")
+    asked: dict[str, Any] = {"depth": 2, "instruction": "wgmma", "mechanism": "tma"}
+    kernel = pipeliner.build(schedule, "h100", **asked, reduction="workspace")
     found = proof_with(kernel, lambda plan: plan)
     assert len(found.kernels) == 2
     assert found.disagreements == ()

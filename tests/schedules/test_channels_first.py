@@ -48,7 +48,8 @@ def test_reordered_operands_are_copied_in_boxes(by_image):
 
 
 def test_what_is_added_up_stands_behind_and_what_is_reordered_before():
-    kernel = built(FIRST, ConvTile(64, 128, 64, splits=2, reordered=True))
+    tile = ConvTile(64, 128, 64, splits=2, reordered=True)
+    kernel = built(FIRST, tile, reduction="workspace")
     before, behind = kernel.plan.explain().split("kernels before it")[1].split("kernels behind it")
     assert "X_reordered: " in before
     assert "store: " in behind
@@ -89,7 +90,7 @@ def test_pixels_over_all_images_are_stored_in_vectors():
 def test_a_kernel_beside_the_loops_may_write_what_they_copy_by_tma():
     """It has ended before they start; the kernel with the loops may not."""
     tile = ConvTile(64, 128, 64, reordered=True, splits=2)
-    plan = built(FIRST, tile, mechanism="tma").plan
+    plan = built(FIRST, tile, mechanism="tma", reduction="workspace").plan
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
     assert len(plan.elementwise) == 3
 
