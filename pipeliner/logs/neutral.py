@@ -40,6 +40,8 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "LOADED_LATENCY_US": 0.0,
     "LONE_WARP_CYCLES": 0,
     "MBARRIER_CYCLES": 0,
+    "ODD_ROW_CYCLES": 0,
+    "ODD_STORE_CYCLES": 0,
     "OVERLAP_NORM": _MAXIMUM,
     "PING_PONG_POWER": 1.0,
     "PIPE_NORM": _MAXIMUM,
@@ -54,6 +56,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "STORE_SLOT_CYCLES": 0,
     "TMA_DEPTH": 16,
     "TMA_RATE": 1.0,
+    "SWAPPED_ROW_SHARE": 1.0,
     "UNCOALESCED_STORE_CYCLES": 0,
     "ZERO_FILL_LINE_CYCLES": 0.0,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from pipeliner.diagnostics import Reason
 from pipeliner.diagnostics.reason import each_of
 from pipeliner.errors import PlanError
 from pipeliner.machine import H100
+from pipeliner.mechanisms.stores import ODD_ROW_CYCLES, ODD_STORE_CYCLES, uncoalesced_cycles
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.space.ranking import choose
@@ -82,6 +84,22 @@ def test_where_rows_begin_inside_vectors_threads_write_them() -> None:
     with refused("store.tma", PlanError, store="store", why=why):
         asked = Request(instruction="wgmma", store="tma")
         storing(128, 256, request=asked, dst_strides=(4100, 1))
+
+
+def test_elements_of_odd_rows_are_stored_one_by_one_least_slowly_side_by_side() -> None:
+    def cycles(m: int, n: int, store: Any, row: int) -> float:
+        asked = Request(instruction="wgmma", store=store)
+        plan = storing(m, n, request=asked, dst_strides=(row, 1))
+        (found,) = plan.stores
+        stored = StoreInfo("store", "acc", found.dst, "float16", (row, 1))
+        return uncoalesced_cycles(replace(gemm(m, n, 64), stores=(stored,)), plan.matmuls, (found,))
+
+    assert cycles(128, 128, "direct", 4098) == cycles(128, 128, "tma", 4096) == 0
+    assert cycles(128, 128, "direct", 4097) == 128 * 128 / 32 * ODD_STORE_CYCLES
+    assert cycles(128, 128, "coalesced", 4097) == 128 * 128 / 32 * ODD_ROW_CYCLES
+    swapped = cycles(112, 64, "coalesced", 4097) / (112 * 64)
+    assert 0 < swapped < ODD_ROW_CYCLES / 32 / 2
+    assert cycles(112, 64, "direct", 4097) == cycles(112, 64, "direct", 4098) > 0
 
 
 def test_threads_write_no_rows_of_dimensions_put_together() -> None:
