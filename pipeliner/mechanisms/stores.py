@@ -136,7 +136,7 @@ ODD_STORE_CYCLES: Final = constant(
     "cycles",
     "time of an SM for what a warp stores of rows that begin anywhere: an element a lane, from "
     "registers",
-    formula="uncoalesced = m * n / 32 * ODD_STORE_CYCLES, an odd number of elements, not swapped",
+    formula="uncoalesced = m * n / 32 * ODD_STORE_CYCLES, an odd number of elements, no swap_ab",
     source=measured(
         "H200: 1689x1125x336 by 128x128 from registers; 4096x50257x768 and 4047x1353x231 against "
         "staged and written by rows",
@@ -152,9 +152,9 @@ ODD_ROW_CYCLES: Final = constant(
     "the same of rows that are staged and then written by neighbouring threads",
     formula="uncoalesced = m * n / 32 * ODD_ROW_CYCLES, coalesced, an odd number of elements",
     source=fitted(
-        "H200, 15 kernels of 1689x1125x336 by 128x128, 128x192 and 64x64, and 40 with A and B "
-        "swapped",
-        "9.4 to 13.4 over what is predicted without; swapped 1.5 to 3.7",
+        "H200, 15 kernels of 1689x1125x336 by 128x128, 128x192 and 64x64, and 40 with "
+        "A and B swapped",
+        "9.4 to 13.4 over what is predicted without; with A and B swapped 1.5 to 3.7",
     ),
     date="2026-11-28",
 )

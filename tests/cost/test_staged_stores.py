@@ -97,8 +97,8 @@ def test_elements_of_odd_rows_are_stored_one_by_one_least_slowly_side_by_side() 
     assert cycles(128, 128, "direct", 4098) == cycles(128, 128, "tma", 4096) == 0
     assert cycles(128, 128, "direct", 4097) == 128 * 128 / 32 * ODD_STORE_CYCLES
     assert cycles(128, 128, "coalesced", 4097) == 128 * 128 / 32 * ODD_ROW_CYCLES
-    swapped = cycles(112, 64, "coalesced", 4097) / (112 * 64)
-    assert 0 < swapped < ODD_ROW_CYCLES / 32 / 2
+    swap_ab = cycles(112, 64, "coalesced", 4097) / (112 * 64)
+    assert 0 < swap_ab < ODD_ROW_CYCLES / 32 / 2
     assert cycles(112, 64, "direct", 4097) == cycles(112, 64, "direct", 4098) > 0
 
 
