@@ -215,15 +215,41 @@ def _early(task: Task) -> set[int]:
 
 
 def _retime(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool:
-    """Move producers ahead until their rings are full; False if dependences do not allow it."""
-    pinned: dict[int, int] = {}
+    """Move producers ahead until their rings are full; False if dependences do not allow it.
+
+    What a producer needs moves ahead with it. Where that reads another ring, such as the first of
+    two matmuls, the producers of that ring follow, unless they wait for it themselves.
+    """
+    _move(interval, cycles, early, _full(task, interval, cycles))
+    if not _pull(task, interval, cycles, early):
+        return False
+    once = list(cycles)
+    for _ in cycles:
+        full = _full(task, interval, cycles)
+        late = {op: stage for op, stage in full.items() if cycles[op] // interval > stage}
+        if not late:
+            return True
+        _move(interval, cycles, early, late)
+        if not _pull(task, interval, cycles, early):
+            break
+    cycles[:] = once
+    return True
+
+
+def _full(task: Task, interval: int, cycles: Sequence[int]) -> dict[int, int]:
+    """Return the stage of each producer in which all slots of its rings are used."""
+    found: dict[int, int] = {}
     for depth, readers, writers in _deep_rings(task):
         stage = max(cycles[i] // interval for i in readers) + 1 - depth
         for writer in writers:
-            pinned[writer] = min(stage, pinned.get(writer, stage))
-    for op, stage in pinned.items():
+            found[writer] = min(stage, found.get(writer, stage))
+    return found
+
+
+def _move(interval: int, cycles: list[int], early: set[int], stages: Mapping[int, int]) -> None:
+    """Move ops to ``stages``: early ones to the start of a step, others keep their place in it."""
+    for op, stage in stages.items():
         cycles[op] = stage * interval + (0 if op in early else cycles[op] % interval)
-    return _pull(task, interval, cycles, early)
 
 
 def _pull(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool:

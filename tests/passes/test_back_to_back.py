@@ -64,6 +64,26 @@ def test_sums_that_a_step_uses_stay_in_that_step() -> None:
     assert np.abs(done.outputs["Out"] - want).max() < 2e-2
 
 
+@pytest.mark.parametrize("depth", [2, 3])
+def test_each_operand_has_the_slots_that_were_asked_for(depth: int) -> None:
+    """Without roles, too: B's copies are as far ahead of the first product as C's of the second."""
+    of, exactly = FUNCTIONS["relu"]
+    func = back_to_back(64, 224, 64, 64, (64, 32), of)
+    kernel = pipeliner.build(func, "h100", instruction="wgmma", mechanism="cp_async", depth=depth)
+    (loop,) = kernel.plan.loops
+    assert not kernel.plan.roles
+    assert [loop.ring(name).depth for name in ("B_shared", "C_shared")] == [depth, depth]
+    reads = {"B_shared": "hidden", "C_shared": "acc"}
+    ahead = [loop.op(user).stage - loop.op(copy).stage for copy, user in reads.items()]
+    assert ahead == [depth - 1, depth - 1]
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.normal(size=s).astype("float16") / 4 for s in ((64, 64), (224, 64), (224, 64)))
+    done = kernel.emulate(a, b, c, np.full((64, 64), np.nan, "float16"), timing="late")
+    assert not done.hazards
+    hidden = exactly(a.astype("float64") @ b.astype("float64").T)
+    assert np.abs(done.outputs["Out"] - hidden @ c.astype("float64")).max() < 2e-2
+
+
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.deep("tests/passes/test_several_matmuls.py")
