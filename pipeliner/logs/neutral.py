@@ -54,9 +54,9 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "SPARE_DEPTH": 2,
     "SPARE_SLOTS": 0,
     "STORE_SLOT_CYCLES": 0,
+    "SWAPPED_ROW_SHARE": 1.0,
     "TMA_DEPTH": 16,
     "TMA_RATE": 1.0,
-    "SWAPPED_ROW_SHARE": 1.0,
     "UNCOALESCED_STORE_CYCLES": 0,
     "ZERO_FILL_LINE_CYCLES": 0.0,
 }

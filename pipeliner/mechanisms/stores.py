@@ -301,14 +301,11 @@ def _odd_rows(
     if element_bytes(store.dtype) != STMATRIX_BYTES:
         return 0.0
     cycles = 0.0
-    for op in _matmuls(info):
-        for found in matmuls:
-            if op.acc != store.acc or found.op != op.op:
-                continue
-            each: float = ODD_ROW_CYCLES if is_staged(plan) else ODD_STORE_CYCLES
-            if found.swap_ab:  # from registers they are one by one anyway
-                each = ODD_ROW_CYCLES * SWAPPED_ROW_SHARE if is_staged(plan) else 0.0
-            cycles += op.m * op.n / WARP * each
+    for op, found in _stored(store, info, matmuls):
+        each: float = ODD_ROW_CYCLES if is_staged(plan) else ODD_STORE_CYCLES
+        if found.swap_ab:  # from registers they are one by one anyway
+            each = ODD_ROW_CYCLES * SWAPPED_ROW_SHARE if is_staged(plan) else 0.0
+        cycles += op.m * op.n / WARP * each
     return cycles
 
 
@@ -318,10 +315,8 @@ def _uncoalesced(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, 
         return 0.0
     return sum(
         op.m * op.n / WARP * UNCOALESCED_STORE_CYCLES
-        for op in _matmuls(info)
-        for plan in matmuls
-        if op.acc == store.acc and plan.op == op.op and plan.swap_ab
-        if _is_partial(store.dtype, plan.transposed)
+        for op, plan in _stored(store, info, matmuls)
+        if plan.swap_ab and _is_partial(store.dtype, plan.transposed)
     )
 
 
@@ -420,12 +415,10 @@ def _staged(
     mechanism: StoreMechanism,
 ) -> StorePlan | Why:
     """The plan of ``store`` staged for TMA or for threads, or the requirement that it misses."""
-    by_op = {op.op: op.acc for op in _matmuls(info)}
-    matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
-    if matmul is None or not have_producer(copies):
-        return Reason("store.no_producer")
-    if not multiplied_by(matmul).warpgroup_wide:
-        return Reason("store.by_warp", instruction=matmul.instruction)
+    found = _by_consumers(store, info, matmuls, copies)
+    if isinstance(found, Reason):
+        return found
+    _, matmul = found
     if matmul.swap_ab and matmul.transposed:
         return Reason("store.pairs")
     if mechanism == "coalesced" and store.partial_sums:
@@ -479,14 +472,12 @@ def _in_cluster(
     request: Request,
 ) -> StorePlan | Why:
     """The plan of ``store`` to the CTAs of a cluster, or the requirement that it misses."""
-    tile = next((op for op in _matmuls(info) if op.acc == store.acc), None)
-    if not store.parts or tile is None:
+    if not store.parts:
         return Reason("parts.none", buffer=store.dst)
-    matmul = next((plan for plan in matmuls if plan.op == tile.op), None)
-    if matmul is None or not have_producer(copies):
-        return Reason("store.no_producer")
-    if not multiplied_by(matmul).warpgroup_wide:
-        return Reason("store.by_warp", instruction=matmul.instruction)
+    found = _by_consumers(store, info, matmuls, copies)
+    if isinstance(found, Reason):
+        return found
+    tile, _ = found
     if request.reduction == "workspace":
         return Reason("parts.workspace")
     if request.cluster not in ("auto", 1):
@@ -509,6 +500,29 @@ def _in_cluster(
         parts=store.parts,
         reason=Reason("parts.taken", parts=store.parts, rows=rows),
     )
+
+
+def _by_consumers(
+    store: StoreInfo,
+    info: KernelInfo,
+    matmuls: tuple[MatmulPlan, ...],
+    copies: tuple[CopyPlan, ...],
+) -> tuple[MatmulInfo, MatmulPlan] | Reason:
+    """The matmul whose sums are stored, by warpgroups beside a producer; or why it is not so."""
+    found = next(iter(_stored(store, info, matmuls)), None)
+    if found is None or not have_producer(copies):
+        return Reason("store.no_producer")
+    if not multiplied_by(found[1]).warpgroup_wide:
+        return Reason("store.by_warp", instruction=found[1].instruction)
+    return found
+
+
+def _stored(
+    store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]
+) -> list[tuple[MatmulInfo, MatmulPlan]]:
+    """The matmuls whose sums are stored, with their plans, in the order of the plans."""
+    by_op = {op.op: op for op in _matmuls(info) if op.acc == store.acc}
+    return [(by_op[plan.op], plan) for plan in matmuls if plan.op in by_op]
 
 
 def _matmuls(info: KernelInfo) -> list[MatmulInfo]:

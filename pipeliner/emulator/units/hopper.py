@@ -186,13 +186,13 @@ def store_cluster(
         bad = (offsets % size != 0) | (offsets > peer.window.nbytes - size)
         if bad.any():
             row = int(np.argmax(bad))
-            inside = bool(offsets[row] % size)
+            misaligned = bool(offsets[row] % size)
             group.hazard(
-                "misaligned" if inside else "out-of-bounds",
+                "misaligned" if misaligned else "out-of-bounds",
                 "st.shared::cluster",
                 int(offsets[row]),
                 thread=int(who[row]),
-                detail=Reason("hazard.shared_alignment", multiple=size) if inside else "",
+                detail=Reason("hazard.shared_alignment", multiple=size) if misaligned else "",
             )
             continue
         cluster.peers.check_started(group, who, peer)
