@@ -15,6 +15,7 @@ from .device.alignment import show_alignment
 from .device.check_arguments import check_arguments, take_addresses
 from .device.counters import roll_counters
 from .device.flattened import flatten_indices
+from .device.joined_guards import join_guards
 from .device.kept_rank import keep_rank
 from .device.packed_bytes import pack_bytes
 from .device.signed import keep_signed
@@ -111,6 +112,7 @@ SITES: Final = (
             roll_counters,
             keep_signed,
             show_alignment,
+            join_guards,
             pack_bytes,
             type_pointers,
             keep_rank,

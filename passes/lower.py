@@ -24,6 +24,7 @@ from .device.alignment import show_alignment
 from .device.check_arguments import check_arguments, take_addresses
 from .device.counters import has_steady_loop, roll_counters
 from .device.flattened import flatten_indices
+from .device.joined_guards import join_guards
 from .device.kept_rank import keep_rank
 from .device.packed_bytes import pack_bytes
 from .device.signed import keep_signed
@@ -174,6 +175,7 @@ def finalize_device() -> Any:
             tirx.transform.LowerWarpMemory(),
             tirx.transform.StmtSimplify(),
             pipelined(ours),
+            function_pass(join_guards),
             function_pass(pack_bytes),
             function_pass(type_pointers),
             tirx.transform.LowerIntrin(),
