@@ -27,6 +27,9 @@ CASES = {
     "A and B swapped": (Gemm(30, 333, 128, dtype="bf16"), GemmTile(32, 64, 64), {}),
     "batched": (Gemm(65, 77, 64, batch=3), SQUARE, {}),
     "operands written first": (Gemm(100, 77, 45), GemmTile(64, 64, 64, reordered=True), {}),
+    "pairs": (Gemm(100, 78, 64), SQUARE, {}),
+    "pairs, A and B swapped": (Gemm(30, 334, 128), GemmTile(32, 64, 64), {}),
+    "vectors of four, a narrower last box": (Gemm(200, 332, 128), GemmTile(128, 176, 64), {}),
     "rows that TMA could write": (Gemm(64, 128, 64), SQUARE, {}),
     "epilogue": (Gemm(64, 99, 64, epilogue=("bias", "relu")), SQUARE, {}),
     "gated": (GatedGemm(64, 99, 64), SQUARE, {}),
@@ -44,6 +47,25 @@ def test_each_element_is_stored_once_inside_the_tensor(case: str) -> None:
     verdict = verify_workload(kernel, gemm)
     assert verdict.ok, verdict
     assert all(found.ok for found in prove(kernel.lowered).kernels)
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "write"),
+    [
+        (77, 1, "C_ptr["),
+        (78, 2, "*(half2*)(C_ptr"),
+        (76, 4, "*(half4*)(C_ptr"),
+        (80, 8, "*(uint4*)(C_ptr"),
+    ],
+)
+def test_a_thread_writes_the_widest_vector_that_rows_begin_at(
+    columns: int, width: int, write: str
+) -> None:
+    given = {"instruction": "wgmma", "store": "coalesced", "prove": False}
+    cuda = pipeliner.build(schedule_gemm(Gemm(64, columns, 64), SQUARE), "h200", **given).cuda
+    written = [line.strip() for line in cuda.splitlines() if "= values_ptr" in line]
+    assert len(written) * width == 64 * 64 // 128
+    assert all(line.startswith(write) for line in written)
 
 
 @pytest.mark.parametrize(
