@@ -41,7 +41,6 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "LONE_WARP_CYCLES": 0,
     "MBARRIER_CYCLES": 0,
     "ODD_ROW_CYCLES": 0,
-    "ODD_STORE_CYCLES": 0,
     "OVERLAP_NORM": _MAXIMUM,
     "PING_PONG_POWER": 1.0,
     "PIPE_NORM": _MAXIMUM,
@@ -54,9 +53,9 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "SPARE_DEPTH": 2,
     "SPARE_SLOTS": 0,
     "STORE_SLOT_CYCLES": 0,
-    "SWAPPED_ROW_SHARE": 1.0,
     "TMA_DEPTH": 16,
     "TMA_RATE": 1.0,
+    "UNALIGNED_STORE_CYCLES": 0,
     "UNCOALESCED_STORE_CYCLES": 0,
     "ZERO_FILL_LINE_CYCLES": 0.0,
 }

@@ -18,7 +18,7 @@ from ..instructions.dtypes import SECTOR_BYTES, element_bytes
 from ..instructions.table import multiplied_by
 from ..instructions.wgmma import consumer_groups
 from ..instructions.wgmma_shapes import ROWS, SPANS, covering_span
-from ..machine import WARP, Machine
+from ..machine import VECTOR_BYTES, WARP, Machine
 from ..machine.constant import chosen, constant, derived, documented, fitted, measured
 from ..plan import CopyPlan, MatmulPlan, StoreMechanism, StorePlan
 from ..plan.kinds import StoreKind
@@ -130,44 +130,34 @@ UNCOALESCED_STORE_CYCLES: Final = constant(
     date="2026-11-21",
 )
 
-ODD_STORE_CYCLES: Final = constant(
-    "ODD_STORE_CYCLES",
-    30,
+UNALIGNED_STORE_CYCLES: Final = constant(
+    "UNALIGNED_STORE_CYCLES",
+    28,
     "cycles",
-    "time of an SM for what a warp stores of rows that begin anywhere: an element a lane, from "
-    "registers",
-    formula="uncoalesced = m * n / 32 * ODD_STORE_CYCLES, an odd number of elements, no swap_ab",
+    "time of an SM for what a warp stores from registers, an element a lane, of rows that begin "
+    "anywhere",
+    formula="uncoalesced = m * n / 32 * UNALIGNED_STORE_CYCLES / vector, rows of whole vectors of "
+    "less than 16 bytes, no swap_ab",
     source=measured(
-        "H200: 1689x1125x336 by 128x128 from registers; 4096x50257x768 and 4047x1353x231 against "
-        "staged and written by rows",
-        "30 over what is predicted without; 28 and 29",
+        "H200, 24 kernels of 8 products, 1300x1501x512 to 5000x2505x200, over what is predicted "
+        "without",
+        "29 with one element, 13 with two, 7 with four, 0 with eight",
     ),
-    date="2026-11-28",
+    date="2026-11-29",
 )
 
 ODD_ROW_CYCLES: Final = constant(
     "ODD_ROW_CYCLES",
-    11,
+    2.7,
     "cycles",
-    "the same of rows that are staged and then written by neighbouring threads",
+    "the same of rows that are staged and then written by neighbouring threads, an element each",
     formula="uncoalesced = m * n / 32 * ODD_ROW_CYCLES, coalesced, an odd number of elements",
     source=fitted(
-        "H200, 15 kernels of 1689x1125x336 by 128x128, 128x192 and 64x64, and 40 with "
-        "A and B swapped",
-        "9.4 to 13.4 over what is predicted without; with A and B swapped 1.5 to 3.7",
+        "H200, 24 kernels of 4 products of odd rows and 23 of 4 others, over what is predicted "
+        "without",
+        "2.5 to 3 with and without A and B swapped, 6 % mean error; nothing with pairs or more",
     ),
-    date="2026-11-28",
-)
-
-SWAPPED_ROW_SHARE: Final = constant(
-    "SWAPPED_ROW_SHARE",
-    0.23,
-    "1",
-    "part of ODD_ROW_CYCLES that is left with A and B swapped, where rows of the tile are staged "
-    "side by side",
-    formula="uncoalesced = m * n / 32 * ODD_ROW_CYCLES * SWAPPED_ROW_SHARE, A and B swapped",
-    source=fitted("H200, 40 kernels of 1689x1125x336", "2.5 of 11 cycles"),
-    date="2026-11-28",
+    date="2026-11-29",
 )
 
 FEW_UNCOALESCED_CYCLES: Final = constant(
@@ -276,37 +266,36 @@ def uncoalesced_cycles(
     """Cycles that an SM takes for the uncoalesced stores of one tile.
 
     With A and B swapped the rows of the result lie in the columns of the instruction: a lane's two
-    elements belong to different rows, and each is a store of its own. So is each element of rows
-    that are an odd number of them, staged or not.
+    elements belong to different rows, and each is a store of its own. Otherwise a lane stores
+    vectors as wide as all rows begin at. What is staged is written by neighbours, one by one where
+    rows are an odd number of elements.
     """
     cycles = 0.0
     for found, plan in zip(info.stores, stores, strict=True):
         if not is_staged(plan):
             cycles += _uncoalesced(found, info, matmuls)
-        if _are_odd(found) and not is_by_tma(plan):
-            cycles += _odd_rows(found, plan, info, matmuls)
+        if not is_by_tma(plan):
+            cycles += _unaligned(found, plan, info, matmuls)
     return cycles
 
 
-def _are_odd(store: StoreInfo) -> bool:
-    """Whether rows of what is stored have an odd number of elements: no two lie in a word."""
-    rows = store.dst_strides[-2:-1]
-    return store.by_rows and bool(rows) and rows[0] is not None and rows[0] % 2 == 1
-
-
-def _odd_rows(
+def _unaligned(
     store: StoreInfo, plan: StorePlan, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]
 ) -> float:
-    """Cycles of a tile of rows that begin anywhere: ``m * n / 32`` times those of a warp."""
-    if element_bytes(store.dtype) != STMATRIX_BYTES:
+    """Cycles of a tile of rows that begin inside 16 bytes: ``m * n / 32`` times those of a warp."""
+    rows = store.dst_strides[-2:-1]
+    if element_bytes(store.dtype) != STMATRIX_BYTES or not store.by_rows or not rows or not rows[0]:
         return 0.0
-    cycles = 0.0
-    for op, found in _stored(store, info, matmuls):
-        each: float = ODD_ROW_CYCLES if is_staged(plan) else ODD_STORE_CYCLES
-        if found.swap_ab:  # from registers they are one by one anyway
-            each = ODD_ROW_CYCLES * SWAPPED_ROW_SHARE if is_staged(plan) else 0.0
-        cycles += op.m * op.n / WARP * each
-    return cycles
+    vector = math.gcd(rows[0], VECTOR_BYTES // STMATRIX_BYTES)
+    if is_staged(plan):
+        each = ODD_ROW_CYCLES if vector == 1 else 0.0
+    else:
+        each = UNALIGNED_STORE_CYCLES / vector if vector * STMATRIX_BYTES < VECTOR_BYTES else 0.0
+    return sum(
+        op.m * op.n / WARP * each
+        for op, found in _stored(store, info, matmuls)
+        if is_staged(plan) or not found.swap_ab  # from registers those are one by one anyway
+    )
 
 
 def _uncoalesced(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> float:

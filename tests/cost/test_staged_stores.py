@@ -11,7 +11,11 @@ from pipeliner.diagnostics import Reason
 from pipeliner.diagnostics.reason import each_of
 from pipeliner.errors import PlanError
 from pipeliner.machine import H100
-from pipeliner.mechanisms.stores import ODD_ROW_CYCLES, ODD_STORE_CYCLES, uncoalesced_cycles
+from pipeliner.mechanisms.stores import (
+    ODD_ROW_CYCLES,
+    UNALIGNED_STORE_CYCLES,
+    uncoalesced_cycles,
+)
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.space.ranking import choose
@@ -86,7 +90,7 @@ def test_where_rows_begin_inside_vectors_threads_write_them() -> None:
         storing(128, 256, request=asked, dst_strides=(4100, 1))
 
 
-def test_elements_of_odd_rows_are_stored_one_by_one_least_slowly_side_by_side() -> None:
+def test_lanes_store_vectors_that_rows_begin_at_and_neighbours_single_elements() -> None:
     def cycles(m: int, n: int, store: Any, row: int) -> float:
         asked = Request(instruction="wgmma", store=store)
         plan = storing(m, n, request=asked, dst_strides=(row, 1))
@@ -94,11 +98,13 @@ def test_elements_of_odd_rows_are_stored_one_by_one_least_slowly_side_by_side() 
         stored = StoreInfo("store", "acc", found.dst, "float16", (row, 1))
         return uncoalesced_cycles(replace(gemm(m, n, 64), stores=(stored,)), plan.matmuls, (found,))
 
-    assert cycles(128, 128, "direct", 4098) == cycles(128, 128, "tma", 4096) == 0
-    assert cycles(128, 128, "direct", 4097) == 128 * 128 / 32 * ODD_STORE_CYCLES
-    assert cycles(128, 128, "coalesced", 4097) == 128 * 128 / 32 * ODD_ROW_CYCLES
-    swap_ab = cycles(112, 64, "coalesced", 4097) / (112 * 64)
-    assert 0 < swap_ab < ODD_ROW_CYCLES / 32 / 2
+    warps = 128 * 128 / 32
+    direct = [cycles(128, 128, "direct", 4096 + more) for more in (1, 2, 4, 8)]
+    assert direct == [warps * UNALIGNED_STORE_CYCLES / vector for vector in (1, 2, 4)] + [0]
+    coalesced = [cycles(128, 128, "coalesced", 4096 + more) for more in (1, 2, 8)]
+    assert coalesced == [warps * ODD_ROW_CYCLES, 0, 0]
+    assert cycles(128, 128, "tma", 4096) == 0
+    assert cycles(112, 64, "coalesced", 4097) == 112 * 64 / 32 * ODD_ROW_CYCLES
     assert cycles(112, 64, "direct", 4097) == cycles(112, 64, "direct", 4098) > 0
 
 
