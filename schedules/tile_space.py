@@ -226,10 +226,8 @@ def in_raster_groups(what: Contraction, tile: _Tile, machine: Machine) -> _Tile:
     """``tile`` with the raster group that is best for its grid; of its own kind."""
     if what.m[1] is None or what.n[1] is None:
         return replace(tile, raster_group=square_group(tile.m, tile.n, machine))
-    m, n, k = typical(what)
-    read = (m + n) * k * storage_bytes(what)
-    group = raster_group(tile, machine, grid_of(m, n, tile), read)
-    return replace(tile, raster_group=group)
+    m, n, _ = typical(what)
+    return replace(tile, raster_group=raster_group(tile, machine, grid_of(m, n, tile)))
 
 
 def in_clusters(what: Contraction, tile: _Tile, machine: Machine) -> Iterator[_Tile]:

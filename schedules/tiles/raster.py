@@ -27,22 +27,20 @@ GPCS: Final = 8
 GPC_SHARE: Final = 0.75
 """Weight of what a GPC's SMs read, beside what neighbours do."""
 
-WAVE_SHARE: Final = 1.0
-"""Weight of what a whole wave reads, where there are several and L2 holds less than A and B.
+WAVE_SHARE: Final = 2.0
+"""Weight of what a whole wave reads, where there are several.
 
-Measured on an H100 and an H200, 150 tiles of 50 products, each in two to six groups: the group
-that these weights take is 0.8 % slower than the best in the mean, and one is 28 % (1605 x 11920 x
-6888 by 256 x 128 in seven rows, where 232 x 128 is 10 to 17 % faster so); squares of a wave were
-2.6 %, by neighbours alone it is 1.9 %. On an H100 200 x 4096 x 4096 by 64 x 128 takes 38.7 us along
-rows, 22.2 down columns; 3341 x 512 x 1376 by 128 x 128 14.0 and 15.3. Other GPUs are taken to be
-alike.
+Measured on an H200, 62 tiles of 26 products in two to nine groups each: the group that these
+weights take is 0.4 % slower than the best in the mean, and one is 6 % (3112 x 7640 x 784 by 144 x
+256). With a weight of 1, and none where L2 holds A and B, as it was, it is 2.1 %, and one is 14 %
+(1605 x 16064 x 1232 by 240 x 128: along its rows of tiles each reads all of B, and memory moved
+268 MB for 95). On an H100 200 x 4096 x 4096 by 64 x 128 takes 38.7 us along rows, 22.2 down
+columns; 3341 x 512 x 1376 by 128 x 128 14.0 and 15.3. Other GPUs are taken to be alike.
 """
 
 
-def raster_group(
-    tile: GemmTile, machine: Machine, grid: tuple[int, int], operand_bytes: int
-) -> int:
-    """Rows of a raster group; ``grid``: rows and columns of tiles. ``operand_bytes``: of A and B.
+def raster_group(tile: GemmTile, machine: Machine, grid: tuple[int, int]) -> int:
+    """Rows of a raster group; ``grid``: rows and columns of tiles.
 
     The divisor of all rows with which neighbours, the SMs of a GPC, and waves read least.
     """
@@ -50,8 +48,7 @@ def raster_group(
     if across == 1:
         return 1
     ctas = min(machine.sms, down * across)
-    again = operand_bytes > machine.l2_bytes and ctas < down * across
-    shares = {0: 1.0, GPCS: GPC_SHARE, 1: WAVE_SHARE * again}
+    shares = {0: 1.0, GPCS: GPC_SHARE, 1: WAVE_SHARE * (ctas < down * across)}
 
     def reads(size: int) -> float:
         read = {sets: _rows_and_columns(size, across, ctas, sets) for sets in shares}
