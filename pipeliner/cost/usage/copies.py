@@ -88,6 +88,35 @@ SHARED_ARRIVAL: Final = constant(
     date="2026-11-28",
 )
 
+LOAD_CYCLES: Final = constant(
+    "LOAD_CYCLES",
+    2,
+    "cycles",
+    "time of the load and store units for a warp's load from global memory, however narrow",
+    formula="lsu = accesses * (LOAD_CYCLES + 1), through registers",
+    source=fitted(
+        "H200, 34 register-staged kernels of 13 products whose rows begin anywhere",
+        "10 % too fast with elements of 2 bytes, 23 with one cycle, 2 % too slow with three; H100 "
+        "log: fp32, 4 bytes a lane, is ranked worse by three",
+    ),
+    date="2026-11-29",
+)
+
+CP_ASYNC_CYCLES: Final = constant(
+    "CP_ASYNC_CYCLES",
+    4,
+    "cycles",
+    "time of the load and store units for a warp's cp.async, however narrow: that of the widest, "
+    "which are 512 bytes",
+    formula="lsu = accesses * CP_ASYNC_CYCLES, cp.async",
+    source=measured(
+        "H200, 12 kernels by wgmma and 11 by mma.sync of products of rows of 4-byte multiples",
+        "2 % too slow with 4 in either, 19 and 17 % too fast with one; with 8 bytes a lane no "
+        "difference, whose lines take as long",
+    ),
+    date="2026-11-29",
+)
+
 MASK_INSTRUCTIONS: Final = constant(
     "MASK_INSTRUCTIONS",
     5,
@@ -118,8 +147,8 @@ def of_copy(
     of the SMs that copy at all.
 
         TMA           l2 = max(bytes * requests_of_row, arriving) / rate + rows * (outside, ...)
-        cp.async      lsu = max(bytes / 128, accesses, lines);  issue = 2 * accesses / 4
-        by registers  lsu = max(bytes / 128, 2 * accesses);     issue = 3 * accesses / 4
+        cp.async      lsu = max(bytes / 128, 4 * accesses, lines);  issue = 2 * accesses / 4
+        by registers  lsu = max(bytes / 128, 3 * accesses);         issue = 3 * accesses / 4
     """
     moved, by = shared_bytes(copy), moved_by(plan)
     if by.by_producer:
@@ -135,13 +164,13 @@ def of_copy(
             global_bytes=own,
         )
     accesses = moved / plan.vector_bytes / WARP
-    # The load and store units take one access of a warp in a cycle, however narrow it is, and a
-    # line, or a part of one, in a cycle: of 27 pairs of convolution tiles on an H100, 26 took 2 to
-    # 32 % longer with rows of 64 bytes than with 128.
+    # The load and store units take a line, or a part of one, in a cycle: of 27 pairs of convolution
+    # tiles on an H100, 26 took 2 to 32 % longer with rows of 64 bytes than with 128.
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
     each = 1 if by.in_groups else 2
-    served = accesses * each / machine.accesses_per_cycle
+    taken = CP_ASYNC_CYCLES if by.in_groups else LOAD_CYCLES + 1
+    served = accesses * taken / machine.accesses_per_cycle
     if by.in_groups:
         served = max(served, _lines(copy) * moved / min(LINE_BYTES, _run_bytes(copy)))
     masks = MASK_INSTRUCTIONS if copy.no_tma and copy.masked else 0
