@@ -65,7 +65,7 @@ def _bytes_of(nest: Nest) -> int:
     moved = elements * dtype_bytes(nest.store.buffer.dtype) if is_global(nest.store.buffer) else 0
     for load in loads.values():
         if is_global(load.source):
-            count = elements if uses(load, nest.vars) else 1
+            count = math.prod(nest.extent_of[var] for var in nest.vars if uses(load, [var]))
             moved += count * dtype_bytes(load.source.dtype)
     return moved
 

@@ -98,7 +98,7 @@ def _function(what: Attention, tile: AttentionTile, cut: Cut) -> Any:
     kind = what.storage
     masked, partial = cut.is_masked, cut.is_partial
     scale = what.scale * math.log2(math.e)
-    lines = cut.lines
+    lines, together = cut.lines, cut.combined_together
 
     @T.prim_func(s_tir=True)
     def attention(q: T.handle, k: T.handle, v: T.handle, o: T.handle) -> None:
@@ -228,12 +228,15 @@ def _function(what: Attention, tile: AttentionTile, cut: Cut) -> Any:
                                         T.where(cut.row(x, i) < cut.rows)
                                     Total[x % splits, cut.line(b, h, x, i)] = total[i]
         if splits > 1:
-            for x in T.thread_binding(lines, thread="blockIdx.x"):
-                for d in range(what.dim):
+            for x in T.thread_binding(lines // together, thread="blockIdx.x"):
+                for i, d in T.grid(together, what.dim):
                     with T.sblock("Out"):
                         T.sblock_attr({NOTE: note_text(note_of(tile))})
-                        Out[cut.batch_of(x), cut.second_of(x), cut.third_of(x), d] = _combined(
-                            (Parts, Largest, Total), kind, scale, x, d
-                        )
+                        Out[
+                            cut.batch_of(x * together + i),
+                            cut.second_of(x * together + i),
+                            cut.third_of(x * together + i),
+                            d,
+                        ] = _combined((Parts, Largest, Total), kind, scale, x * together + i, d)
 
     return attention

@@ -14,7 +14,7 @@ from tvm import tirx
 from ...diagnostics import Reason, Why
 from ...diagnostics import all_of as every
 from ...errors import WorkloadError
-from ..tiles import AttentionTile
+from ..tiles import AttentionTile, divisor
 from ..workloads import Attention
 from ..workloads.base.blocks import all_of
 
@@ -27,6 +27,12 @@ and of queries of several heads that do not lie one after the other."""
 
 TILES: Final = "tile"
 """The loop over the tiles of a persistent CTA."""
+
+COMBINED: Final = 1024
+"""Outputs of a CTA that combines splits: four of each of 256 threads."""
+
+MANY_CTAS: Final = 1024
+"""CTAs that combine splits, from which on one takes several queries: seven or more an SM."""
 
 MOST_SPLITS: Final = 128
 """Of the keys. Each is a term of one sum, whose loads are in flight at once."""
@@ -139,6 +145,12 @@ class Cut:
     def lines(self) -> int:
         """Queries of all heads of all batches."""
         return self.what.batch * self.what.heads * self.what.queries
+
+    @property
+    def combined_together(self) -> int:
+        """Queries of which a CTA combines the splits: several where there are many."""
+        most = min(COMBINED // self.what.dim, self.lines // MANY_CTAS)
+        return divisor(self.lines, max(most, 1))
 
     @property
     def keys(self) -> int:

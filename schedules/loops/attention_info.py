@@ -173,15 +173,15 @@ def _attention_store(cut: Cut) -> StoreInfo:
 
 
 def _combination(cut: Cut) -> ElementwiseInfo:
-    """The kernel that combines splits: each CTA has a query, of one head."""
-    what, splits = cut.what, cut.tile.splits
+    """The kernel that combines splits: each CTA has a query of one head, or several."""
+    what, splits, together = cut.what, cut.tile.splits, cut.combined_together
     wide, out = element_bytes(what.accumulator), element_bytes(what.out)
     statistics = 2 * splits * wide
     return ElementwiseInfo(
         op="Out",
-        ctas=cut.lines,
-        elements=what.dim,
+        ctas=cut.lines // together,
+        elements=together * what.dim,
         vector=math.gcd(what.dim, VECTOR_BYTES // wide),
-        global_bytes=what.dim * (out + splits * wide) + statistics,
+        global_bytes=together * (what.dim * (out + splits * wide) + statistics),
         note=note_of(cut.tile),
     )

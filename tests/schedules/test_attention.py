@@ -47,6 +47,10 @@ CASES = {
         Attention(2, 6, 3, 70, 16, kv_heads=2, dtype="bf16"),
         AttentionTile(8, 16, 2, True),
     ),
+    "split, several queries combined together": (
+        Attention(2, 32, 33, 20, 16),
+        AttentionTile(16, 16, 2),
+    ),
     "grouped-heads": (Attention(2, 4, 1, 40, 16, kv_heads=2), AttentionTile(16, 16, 1, True)),
     "one-query": (Attention(1, 4, 1, 50, 64, kv_heads=1, dtype="bf16"), AttentionTile(16, 32)),
 }
