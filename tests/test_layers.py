@@ -36,6 +36,7 @@ LAYERS = [
     },
     {
         "cost.usage",
+        "mechanisms.stores",
         "passes.copy",
         "passes.dependence",
         "passes.prepare",

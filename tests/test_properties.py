@@ -20,7 +20,15 @@ from pipeliner.plan.request import STORES as ASKED_STORES
 
 from .rooms import modules
 
-HOMES: Final = ("mechanisms", "instructions", "choice", "space", "passes.copy", "passes.matmul")
+HOMES: Final = (
+    "mechanisms",
+    "mechanisms.stores",
+    "instructions",
+    "choice",
+    "space",
+    "passes.copy",
+    "passes.matmul",
+)
 """Where mechanisms and instructions are planned, compared with each other, and emitted."""
 
 JUDGE: Final = "emulator"

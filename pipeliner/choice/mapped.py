@@ -27,13 +27,7 @@ from ..mechanisms.eviction import with_eviction
 from ..mechanisms.layouts import laid_out, readers
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.roles import producer_threads
-from ..mechanisms.stores import (
-    is_by_tma,
-    plan_stores,
-    slot_waits,
-    staged_bytes,
-    uncoalesced_cycles,
-)
+from ..mechanisms.stores import is_by_tma, plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..plan.request import Request

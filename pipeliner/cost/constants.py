@@ -9,7 +9,15 @@ from typing import Final
 
 from ..machine.constant import Constant, records
 
-ROOMS: Final = ("instructions", "mechanisms", "cost", "cost.usage", "choice", "space")
+ROOMS: Final = (
+    "instructions",
+    "mechanisms",
+    "mechanisms.stores",
+    "cost",
+    "cost.usage",
+    "choice",
+    "space",
+)
 """The folders whose constants are the cost model's."""
 
 

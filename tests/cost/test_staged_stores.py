@@ -11,11 +11,8 @@ from pipeliner.diagnostics import Reason
 from pipeliner.diagnostics.reason import each_of
 from pipeliner.errors import PlanError
 from pipeliner.machine import H100
-from pipeliner.mechanisms.stores import (
-    ODD_ROW_CYCLES,
-    UNALIGNED_STORE_CYCLES,
-    uncoalesced_cycles,
-)
+from pipeliner.mechanisms.stores import uncoalesced_cycles
+from pipeliner.mechanisms.stores.cycles import ODD_ROW_CYCLES, UNALIGNED_STORE_CYCLES
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.space.ranking import choose

@@ -1,0 +1,23 @@
+"""How the results of a tile reach global memory, and what that costs."""
+
+from .cycles import uncoalesced_cycles
+from .in_cluster import MOST_PARTS, PART_BYTES, PART_PADDING, VECTOR_PARTS, put_together
+from .kinds import STORES, is_by_tma, is_in_cluster, is_staged
+from .planned import filled_together, plan_stores, slot_waits, staged_bytes
+
+__all__ = [
+    "MOST_PARTS",
+    "PART_BYTES",
+    "PART_PADDING",
+    "STORES",
+    "VECTOR_PARTS",
+    "filled_together",
+    "is_by_tma",
+    "is_in_cluster",
+    "is_staged",
+    "plan_stores",
+    "put_together",
+    "slot_waits",
+    "staged_bytes",
+    "uncoalesced_cycles",
+]

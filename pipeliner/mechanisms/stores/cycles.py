@@ -1,0 +1,123 @@
+"""What stores cost an SM that are not of whole vectors, lines of neighbours or boxes."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ...instructions.dtypes import SECTOR_BYTES, element_bytes
+from ...machine import VECTOR_BYTES, WARP
+from ...machine.constant import constant, documented, fitted, measured
+from ...plan import MatmulPlan, StorePlan
+from ...values.facts import KernelInfo, StoreInfo
+from .kinds import is_by_tma, is_staged
+from .sums import stored
+
+UNCOALESCED_STORE_CYCLES: Final = constant(
+    "UNCOALESCED_STORE_CYCLES",
+    10,
+    "cycles",
+    "time of an SM for one uncoalesced store of a warp, of one 16-bit element a lane",
+    formula="uncoalesced = m * n / 32 * UNCOALESCED_STORE_CYCLES, A and B swapped",
+    source=measured(
+        "H100, 32 images of 224x224x64, tiles of 176, 208, 224 and 240 pixels by 64 channels, "
+        "swap A/B, and as large ones that store 16 bytes a lane",
+        "9.6 to 11 cycles",
+    ),
+    date="2026-11-21",
+)
+
+UNALIGNED_STORE_CYCLES: Final = constant(
+    "UNALIGNED_STORE_CYCLES",
+    28,
+    "cycles",
+    "time of an SM for what a warp stores from registers, an element a lane, of rows that begin "
+    "anywhere",
+    formula="uncoalesced = m * n / 32 * UNALIGNED_STORE_CYCLES / vector, rows of whole vectors of "
+    "less than 16 bytes, no swap_ab",
+    source=measured(
+        "H200, 24 kernels of 8 products, 1300x1501x512 to 5000x2505x200, over what is predicted "
+        "without",
+        "29 with one element of 2 bytes, 13 with two, 7 with four, 0 with eight; 12 kernels whose "
+        "parts of 4 bytes begin anywhere are 45 % too fast without, 15 % so",
+    ),
+    date="2026-11-29",
+)
+
+ODD_ROW_CYCLES: Final = constant(
+    "ODD_ROW_CYCLES",
+    2.7,
+    "cycles",
+    "the same of rows that are staged and then written by neighbouring threads, an element each",
+    formula="uncoalesced = m * n / 32 * ODD_ROW_CYCLES, coalesced, an odd number of elements",
+    source=fitted(
+        "H200, 24 kernels of 4 products of odd rows and 23 of 4 others, over what is predicted "
+        "without",
+        "2.5 to 3 with and without A and B swapped, 6 % mean error; nothing with pairs or more",
+    ),
+    date="2026-11-29",
+)
+
+COLUMN_LANES: Final = constant(
+    "COLUMN_LANES",
+    8,
+    "lanes",
+    "lanes of a warp whose accumulators are neighbours in a column",
+    formula="uncoalesced where COLUMN_LANES * element_bytes < SECTOR_BYTES",
+    source=documented("PTX ISA, wgmma: layout of D"),
+    date="2026-11-21",
+)
+
+
+def uncoalesced_cycles(
+    info: KernelInfo, matmuls: tuple[MatmulPlan, ...], stores: tuple[StorePlan, ...]
+) -> float:
+    """Cycles that an SM takes for the uncoalesced stores of one tile.
+
+    With A and B swapped the rows of the result lie in the columns of the instruction: a lane's two
+    elements belong to different rows, and each is a store of its own. Otherwise a lane stores
+    vectors as wide as all rows begin at. What is staged is written by neighbours, one by one where
+    rows are an odd number of elements.
+    """
+    cycles = 0.0
+    for found, plan in zip(info.stores, stores, strict=True):
+        if not is_staged(plan):
+            cycles += uncoalesced(found, info, matmuls)
+        if not is_by_tma(plan):
+            cycles += _unaligned(found, plan, info, matmuls)
+    return cycles
+
+
+def _unaligned(
+    store: StoreInfo, plan: StorePlan, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]
+) -> float:
+    """Cycles of a tile of rows that begin inside 16 bytes: ``m * n / 32`` times those of a warp."""
+    rows, widest = store.dst_strides[-2:-1], VECTOR_BYTES // element_bytes(store.dtype)
+    if not store.by_rows or not rows or not rows[0]:
+        return 0.0
+    vector = math.gcd(rows[0], widest)
+    if is_staged(plan):
+        each = ODD_ROW_CYCLES if vector == 1 else 0.0
+    else:
+        each = UNALIGNED_STORE_CYCLES / vector if vector < widest else 0.0
+    return sum(
+        op.m * op.n / WARP * each
+        for op, found in stored(store, info, matmuls)
+        if is_staged(plan) or not found.swap_ab  # from registers those are one by one anyway
+    )
+
+
+def uncoalesced(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
+    """Cycles of a tile's uncoalesced accesses: ``m * n / 32 * UNCOALESCED_STORE_CYCLES``."""
+    if not store.by_rows:
+        return 0.0
+    return sum(
+        op.m * op.n / WARP * UNCOALESCED_STORE_CYCLES
+        for op, plan in stored(store, info, matmuls)
+        if plan.swap_ab and _is_partial(store.dtype, plan.transposed)
+    )
+
+
+def _is_partial(dtype: str, paired: bool) -> bool:
+    """Whether the eight lanes of a column of accumulators store less than a sector."""
+    return COLUMN_LANES * (2 if paired else 1) * element_bytes(dtype) < SECTOR_BYTES
