@@ -18,7 +18,7 @@ from ..instructions.dtypes import element_bytes
 from ..values.facts import ElementwiseInfo
 from ..values.notes import NOTE, note_text
 from .workloads import PART, STORE, Contraction
-from .workloads.base.epilogue import READING
+from .workloads.base.epilogue import READING, RESIDUAL
 
 PIECE: Final = 512
 """Outputs of a CTA: 128 threads with a vector of four sums each, and room for many CTAs an SM."""
@@ -43,15 +43,18 @@ def sum_info(what: Contraction, why: Why) -> ElementwiseInfo:
     rows, columns = _piece(what)
     m, n = what.m[1], what.n[1]
     batch = math.prod(extent or 1 for _, extent in what.results[:-2])
-    tensors = 1 + sum(step in READING for step in what.epilogue)
     types = what.types
-    each = _parts(what) * element_bytes(types.accumulator) + tensors * element_bytes(types.out)
+    out = element_bytes(types.out)
+    each = _parts(what) * element_bytes(types.accumulator) + out
+    read = sum(
+        columns * (rows if step == RESIDUAL else 1) for step in what.epilogue if step in READING
+    )
     return ElementwiseInfo(
         op=STORE,
         ctas=None if m is None else batch * -(-m // rows) * -(-(n or 1) // columns),
         elements=rows * columns,
         vector=1,
-        global_bytes=rows * columns * each,
+        global_bytes=rows * columns * each + read * out,
         note=_note(what, why),
     )
 

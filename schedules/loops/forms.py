@@ -110,7 +110,7 @@ def combination(what: RowGemm, cut: ProductCut) -> ElementwiseInfo:
         ctas=what.m // rows,
         elements=elements,
         vector=math.gcd(rows, VECTOR_BYTES // wide),
-        global_bytes=elements * wide * (2 * tiles + 1),
+        global_bytes=(elements + 2 * tiles * rows) * wide,
         note="",
     )
 

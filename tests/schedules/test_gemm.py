@@ -17,6 +17,7 @@ from tvm.tirx import ForKind
 
 from pipeliner.errors import WorkloadError
 from pipeliner.passes.ir.nodes import const_int, walk
+from pipeliner.passes.recognise.facts import recognise
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.tiles import stages_transposed
@@ -266,3 +267,13 @@ def test_more_matrices_than_a_grid_holds_are_refused():
 def test_a_tile_without_extent_is_refused():
     with refused("tile.least", WorkloadError, name="k", value=0):
         GemmTile(16, 16, 0)
+
+
+@pytest.mark.parametrize("epilogue", [("bias",), ("residual",), ("scale", "bias")], ids="-".join)
+def test_bytes_of_a_sum_of_parts_count_what_is_of_a_column_once(epilogue: tuple[str, ...]) -> None:
+    gemm, tile = Gemm(200, 64, 1024, epilogue=epilogue), GemmTile(64, 32, 64, splits=2)
+    _, facts = recognise(prefix(schedule_gemm(gemm, tile).mod))
+    (found,), (closed,) = facts.info.elementwise, kernel_info(gemm, tile).elementwise
+    inputs = {"bias": 64, "scale": 64, "residual": 512}
+    read = sum(inputs[step] for step in epilogue)
+    assert found.global_bytes == closed.global_bytes == 512 * (2 * 4 + 2) + read * 2
