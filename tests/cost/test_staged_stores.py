@@ -10,11 +10,13 @@ import pytest
 from pipeliner.diagnostics import Reason
 from pipeliner.diagnostics.reason import each_of
 from pipeliner.errors import PlanError
-from pipeliner.machine import H100
+from pipeliner.machine import H100, H200
 from pipeliner.mechanisms.stores import uncoalesced_cycles
 from pipeliner.mechanisms.stores.cycles import ODD_ROW_CYCLES, UNALIGNED_STORE_CYCLES
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
+from pipeliner.records.candidate import Candidate
+from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.space.ranking import choose
 from pipeliner.values.facts import StoreInfo
 from tests.refusals import refused, says, the
@@ -103,6 +105,17 @@ def test_lanes_store_vectors_that_rows_begin_at_and_neighbours_single_elements()
     assert cycles(128, 128, "tma", 4096) == 0
     assert cycles(112, 64, "coalesced", 4097) == 112 * 64 / 32 * ODD_ROW_CYCLES
     assert cycles(112, 64, "direct", 4097) == cycles(112, 64, "direct", 4098) > 0
+
+
+def test_parts_that_stay_in_a_cluster_cost_as_much_wherever_rows_begin() -> None:
+    asked = Request(instruction="wgmma", store="cluster")
+    us = [
+        Candidate(GemmTile(64, 128, 64, splits=4), asked)
+        .plan(Gemm(331, columns, 3304), H200)
+        .predicted_us
+        for columns in (597, 600)
+    ]
+    assert us[0] == pytest.approx(us[1], rel=0.02)  # 18.1 and 14.2 us if they were stores to memory
 
 
 def test_threads_write_no_rows_of_dimensions_put_together() -> None:

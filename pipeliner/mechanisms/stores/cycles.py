@@ -10,7 +10,7 @@ from ...machine import VECTOR_BYTES, WARP
 from ...machine.constant import constant, documented, fitted, measured
 from ...plan import MatmulPlan, StorePlan
 from ...values.facts import KernelInfo, StoreInfo
-from .kinds import is_by_tma, is_staged
+from .kinds import is_by_tma, is_in_cluster, is_staged
 from .sums import stored
 
 UNCOALESCED_STORE_CYCLES: Final = constant(
@@ -77,14 +77,16 @@ def uncoalesced_cycles(
     With A and B swapped the rows of the result lie in the columns of the instruction: a lane's two
     elements belong to different rows, and each is a store of its own. Otherwise a lane stores
     vectors as wide as all rows begin at. What is staged is written by neighbours, one by one where
-    rows are an odd number of elements.
+    rows are an odd number of elements. Boxes of TMA, and parts that stay in a cluster, cost nothing
+    of this.
     """
     cycles = 0.0
     for found, plan in zip(info.stores, stores, strict=True):
+        if is_by_tma(plan) or is_in_cluster(plan):
+            continue
         if not is_staged(plan):
             cycles += uncoalesced(found, info, matmuls)
-        if not is_by_tma(plan):
-            cycles += _unaligned(found, plan, info, matmuls)
+        cycles += _unaligned(found, plan, info, matmuls)
     return cycles
 
 
