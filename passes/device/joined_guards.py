@@ -12,6 +12,7 @@ Only a guard that reads nothing is computed: it is the same whether or not its l
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, Final
 
 import tvm_ffi
@@ -37,10 +38,7 @@ def join_guards(func: Any) -> Any:
         parts = conjuncts(node.condition)
         if len(parts) < 2 or any(map(_acts, parts)):
             return node
-        condition = parts[0]
-        for part in parts[1:]:
-            condition = tirx.bitwise_and(condition, part)
-        return tirx.IfThenElse(condition, node.then_case, None)
+        return tirx.IfThenElse(reduce(tirx.bitwise_and, parts), node.then_case, None)
 
     body = tvm_ffi.structural_mutate(func.body, [(tirx.IfThenElse, joined)])
     return func if body.same_as(func.body) else func.with_body(body)
