@@ -95,9 +95,9 @@ LOAD_CYCLES: Final = constant(
     "time of the load and store units for a warp's load from global memory, however narrow",
     formula="lsu = accesses * (LOAD_CYCLES + 1), through registers",
     source=fitted(
-        "H200, 34 register-staged kernels of 13 products whose rows begin anywhere",
-        "10 % too fast with elements of 2 bytes, 23 with one cycle, 2 % too slow with three; H100 "
-        "log: fp32, 4 bytes a lane, is ranked worse by three",
+        "H200, 7 kernels of 3 products whose operands both begin anywhere, 2 bytes a lane",
+        "10 % too fast, 23 % with one cycle, 2 % too slow with three; H100 log: fp32, 4 bytes a "
+        "lane, is ranked worse by three",
     ),
     date="2026-11-29",
 )
