@@ -11,13 +11,11 @@ from typing import Final
 
 from ...diagnostics import Reason, Why
 from ...instructions.wgmma import consumer_groups
-from ...machine import Machine
-from ...machine.constant import chosen, constant, derived, documented
-from ...plan import CopyPlan, MatmulPlan, StorePlan
-from ...plan.request import Request
-from ...values.facts import KernelInfo, StoreInfo
+from ...machine.constant import constant, derived, documented
+from ...plan import StorePlan
+from ...values.facts import KernelInfo
+from .case import LEAST_RING_DEPTH, StoreCase
 from .kinds import is_in_cluster
-from .sums import by_consumers
 
 MOST_PARTS: Final = constant(
     "MOST_PARTS",
@@ -59,26 +57,6 @@ VECTOR_PARTS: Final = constant(
     date="2026-11-28",
 )
 
-LEAST_RING_DEPTH: Final = constant(
-    "LEAST_RING_DEPTH",
-    3,
-    "slots",
-    "slots that rings keep beside staged boxes",
-    formula="LEAST_RING_DEPTH * slot_bytes + boxes <= shared memory",
-    source=chosen("fewer would cost more than direct stores do"),
-    date="2026-11-21",
-)
-
-BARRIER_BYTES: Final = constant(
-    "BARRIER_BYTES",
-    1024,
-    "bytes",
-    "more than the mbarriers of a kernel take",
-    formula="room = smem_per_cta - BARRIER_BYTES",
-    source=derived("8 bytes a mbarrier, two a slot, at most MAX_DEPTH slots a ring"),
-    date="2026-11-21",
-)
-
 
 def put_together(info: KernelInfo, stores: tuple[StorePlan, ...]) -> KernelInfo:
     """``info`` without the kernel that puts parts together, where clusters do."""
@@ -89,19 +67,12 @@ def put_together(info: KernelInfo, stores: tuple[StorePlan, ...]) -> KernelInfo:
     )
 
 
-def in_cluster(
-    direct: StorePlan,
-    store: StoreInfo,
-    info: KernelInfo,
-    matmuls: tuple[MatmulPlan, ...],
-    copies: tuple[CopyPlan, ...],
-    machine: Machine,
-    request: Request,
-) -> StorePlan | Why:
-    """The plan of ``store`` to the CTAs of a cluster, or the requirement that it misses."""
-    if not store.parts:
-        return Reason("parts.none", buffer=store.dst)
-    found = by_consumers(store, info, matmuls, copies)
+def in_cluster(case: StoreCase) -> StorePlan | Why:
+    """The plan of a store to the CTAs of a cluster, or the requirement that it misses."""
+    parts, request = case.store.parts, case.request
+    if not parts:
+        return Reason("parts.none", buffer=case.store.dst)
+    found = case.by_consumers()
     if isinstance(found, Reason):
         return found
     tile, _ = found
@@ -109,21 +80,18 @@ def in_cluster(
         return Reason("parts.workspace")
     if request.cluster not in ("auto", 1):
         return Reason("parts.multicast", ctas=request.cluster)
-    if any(loop.outer != 1 for loop in info.loops) or consumer_groups(request.consumers) > 1:
+    if any(loop.outer != 1 for loop in case.info.loops) or consumer_groups(request.consumers) > 1:
         return Reason("parts.persistent")
-    if tile.m % store.parts:
-        return Reason("parts.rows", rows=tile.m, parts=store.parts)
-    rows = tile.m // store.parts
-    size = store.parts * rows * (tile.n + PART_PADDING) * PART_BYTES
-    slots = [sum(each for _, _, each in loop.rings) for loop in info.loops]
-    room = machine.smem_per_cta - BARRIER_BYTES
-    if LEAST_RING_DEPTH * sum(slots) + size > room:
+    if tile.m % parts:
+        return Reason("parts.rows", rows=tile.m, parts=parts)
+    rows = tile.m // parts
+    size = parts * rows * (tile.n + PART_PADDING) * PART_BYTES
+    if size > case.room(LEAST_RING_DEPTH):
         return Reason("parts.no_room", slots=LEAST_RING_DEPTH, nbytes=size)
-    return replace(
-        direct,
-        mechanism="cluster",
+    return case.planned(
+        "cluster",
         box=(rows, tile.n),
         bytes=size,
-        parts=store.parts,
-        reason=Reason("parts.taken", parts=store.parts, rows=rows),
+        parts=parts,
+        reason=Reason("parts.taken", parts=parts, rows=rows),
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from ...diagnostics import Reason, Value, Why, all_of
@@ -24,10 +23,11 @@ from ...plan.request import Request
 from ...values.facts import CopyInfo, KernelInfo, StoreInfo
 from ..pinned import pinned_slots, pinned_store
 from ..tma import MAX_BOX, MAX_RANK, stride_obstacle
+from .case import LEAST_RING_DEPTH, StoreCase
 from .cycles import uncoalesced
-from .in_cluster import BARRIER_BYTES, LEAST_RING_DEPTH, in_cluster
+from .in_cluster import in_cluster
 from .kinds import is_staged
-from .sums import WARPGROUP_WARPS, by_consumers, extent
+from .sums import WARPGROUP_WARPS, extent
 
 STORE_SLOTS: Final = constant(
     "STORE_SLOTS",
@@ -98,7 +98,7 @@ def plan_stores(
     if request.store == "tma" and not info.stores:
         raise PlanError("store.no_tile", kernel=info.name)
     return tuple(
-        _plan(store, info, matmuls, copies, machine, pinned_store(request, store.op))
+        _plan(StoreCase(store, info, matmuls, copies, machine, pinned_store(request, store.op)))
         for store in info.stores
     )
 
@@ -124,37 +124,23 @@ def _cannot_add(info: KernelInfo, why: Why) -> PlanError:
     return PlanError("partial_sums.refused", kernel=info.name, why=why)
 
 
-def _plan(
-    store: StoreInfo,
-    info: KernelInfo,
-    matmuls: tuple[MatmulPlan, ...],
-    copies: tuple[CopyPlan, ...],
-    machine: Machine,
-    request: Request,
-) -> StorePlan:
-    direct = StorePlan(
-        op=store.op,
-        acc=store.acc,
-        dst=store.dst,
-        mechanism="direct",
-        partial_sums=store.partial_sums,
-    )
+def _plan(case: StoreCase) -> StorePlan:
+    store, info, request = case.store, case.info, case.request
     if request.store == "direct" and store.partial_sums:
         raise _cannot_add(info, Reason("partial_sums.direct_store", store=store.op))
     if request.store == "direct":
-        return replace(direct, reason=Reason("request.asked"))
+        return case.planned("direct", reason=Reason("request.asked"))
     if request.store == "cluster":
-        parts = in_cluster(direct, store, info, matmuls, copies, machine, request)
+        parts = in_cluster(case)
         if isinstance(parts, StorePlan):
             return parts
         raise PlanError("store.cluster", store=store.op, why=parts)
-    staged = partial(_staged, direct, store, info, matmuls, copies, machine, request)
     if request.store == "coalesced":
-        found = staged("coalesced")
+        found = _staged(case, "coalesced")
         if isinstance(found, StorePlan):
             return found
         raise PlanError("store.coalesced", store=store.op, why=found)
-    found = staged("tma")
+    found = _staged(case, "tma")
     if isinstance(found, StorePlan):
         return found
     if store.partial_sums:
@@ -165,27 +151,19 @@ def _plan(
     if isinstance(found, Reason) and found.code == "box.stride":
         # On an H200 4096x50257x768 takes 1185 us from registers, 447 so; 4047x1353x231 38.8 and
         # 18.1; with pairs of elements in a word 2048x2050x2048 36.0 and 31.8, 2052 33.8 and 31.1.
-        other = staged("coalesced")
+        other = _staged(case, "coalesced")
         if isinstance(other, StorePlan):
             return replace(
                 other, reason=all_of((Reason("store.not_by_tma", why=found), other.reason))
             )
         declined.append(other)
-    return replace(direct, reason=Reason("store.direct", why=all_of(declined)))
+    return case.planned("direct", reason=Reason("store.direct", why=all_of(declined)))
 
 
-def _staged(
-    direct: StorePlan,
-    store: StoreInfo,
-    info: KernelInfo,
-    matmuls: tuple[MatmulPlan, ...],
-    copies: tuple[CopyPlan, ...],
-    machine: Machine,
-    request: Request,
-    mechanism: StoreMechanism,
-) -> StorePlan | Why:
-    """The plan of ``store`` staged for TMA or for threads, or the requirement that it misses."""
-    found = by_consumers(store, info, matmuls, copies)
+def _staged(case: StoreCase, mechanism: StoreMechanism) -> StorePlan | Why:
+    """The plan of a store staged for TMA or for threads, or the requirement that it misses."""
+    store, info, request = case.store, case.info, case.request
+    found = case.by_consumers()
     if isinstance(found, Reason):
         return found
     _, matmul = found
@@ -194,7 +172,7 @@ def _staged(
     if mechanism == "coalesced" and store.partial_sums:
         return Reason("partial_sums.direct")
     if matmul.swap_ab and request.store == "auto" and not store.partial_sums:
-        cycles = uncoalesced(store, info, matmuls)
+        cycles = uncoalesced(store, info, case.matmuls)
         if cycles <= FEW_UNCOALESCED_CYCLES:
             return Reason("store.few", cycles=cycles)
     obstacle = _obstacle(store, matmul, info, mechanism)
@@ -209,7 +187,7 @@ def _staged(
     wide = min(columns, span // size)
     together = filled_together(matmul.swap_ab, store.dtype)
     one = groups * rows * span
-    slots = together * _slots(together * one, boxes // together, info, machine, request)
+    slots = together * _slots(together * one, boxes // together, case)
     if request.plan is not None:  # its own number, where the boxes can be dealt out to them
         own = pinned_slots(request, store.op)
         whole = 0 < own <= together * STORE_SLOTS and own % together == 0
@@ -221,9 +199,8 @@ def _staged(
     counted = Reason("store.boxes_added" if store.partial_sums else "store.boxes", boxes=boxes)
     if mechanism == "coalesced":
         counted = Reason("store.by_rows", boxes=boxes)
-    return replace(
-        direct,
-        mechanism=mechanism,
+    return case.planned(
+        mechanism,
         box=(rows, wide),
         slots=slots,
         bytes=slots * one,
@@ -269,18 +246,17 @@ def _obstacle(
     return stride_obstacle(store.dst, store.dtype, store.dst_strides)
 
 
-def _slots(one: int, boxes: int, info: KernelInfo, machine: Machine, request: Request) -> int:
+def _slots(one: int, boxes: int, case: StoreCase) -> int:
     """Slots that fit beside the rings; ``one``: bytes of a box of every warpgroup."""
-    tiles = [sum(size for _, _, size in loop.rings) for loop in info.loops]
-    trips = [loop.trip * (loop.outer or 1) for loop in info.loops if loop.trip is not None]
+    loops, request = case.info.loops, case.request
+    trips = [loop.trip * (loop.outer or 1) for loop in loops if loop.trip is not None]
     longest = max(trips, default=GOOD_RING_DEPTH)
-    asked = [d for loop in info.loops for name, _, _ in loop.rings if (d := request.depth_of(name))]
+    asked = [d for loop in loops for name, _, _ in loop.rings if (d := request.depth_of(name))]
     depths = (
         [max(asked)] if asked else [min(GOOD_RING_DEPTH, longest), min(LEAST_RING_DEPTH, longest)]
     )
-    room = machine.smem_per_cta - BARRIER_BYTES
     for depth in depths:
         for slots in range(min(STORE_SLOTS, boxes), 0, -1):
-            if boxes % slots == 0 and depth * sum(tiles) + slots * one <= room:
+            if boxes % slots == 0 and slots * one <= case.room(depth):
                 return slots
     return 0

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...diagnostics import Reason
-from ...instructions.table import multiplied_by
 from ...machine.constant import constant, documented
-from ...plan import CopyPlan, MatmulPlan
+from ...plan import MatmulPlan
 from ...values.facts import KernelInfo, MatmulInfo, StoreInfo
-from ..table import have_producer
 
 WARPGROUP_WARPS: Final = constant(
     "WARPGROUP_WARPS",
@@ -20,21 +17,6 @@ WARPGROUP_WARPS: Final = constant(
     source=documented("PTX ISA, warpgroup"),
     date="2026-11-21",
 )
-
-
-def by_consumers(
-    store: StoreInfo,
-    info: KernelInfo,
-    matmuls: tuple[MatmulPlan, ...],
-    copies: tuple[CopyPlan, ...],
-) -> tuple[MatmulInfo, MatmulPlan] | Reason:
-    """The matmul whose sums are stored, by warpgroups beside a producer; or why it is not so."""
-    found = next(iter(stored(store, info, matmuls)), None)
-    if found is None or not have_producer(copies):
-        return Reason("store.no_producer")
-    if not multiplied_by(found[1]).warpgroup_wide:
-        return Reason("store.by_warp", instruction=found[1].instruction)
-    return found
 
 
 def stored(
