@@ -18,7 +18,7 @@ them, and the 64 rows of one instruction are neighbours in a row of the box. For
 which stmatrix does not support, they are in two boxes and lanes store them themselves.
 
 Where rows of the result begin anywhere, the threads of the warpgroup write what is in the box
-instead (``coalesced``), neighbours of a row each, where it is inside the tensor:
+instead (``coalesced``), neighbours of a row each (``written_rows.py``):
 
         barrier of the warpgroup           # where the slot was read before
         stmatrix  C_staged[slot]
@@ -31,7 +31,6 @@ cp.async.bulk.wait_group, async proxy.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -52,7 +51,6 @@ from ..fragments import quads
 from ..fragments.combined import Combined
 from ..fragments.fragment import Fragment, row_of_warp
 from ..fragments.nests import fill_pair
-from ..ir.indexing import conjunction, is_uniform
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -70,8 +68,8 @@ from ..ir.nodes import (
     with_origin,
 )
 from ..recognise.tile_stores import Box
-from ..threads.lanes import is_contiguous
 from ..threads.spread import Threads
+from .written_rows import WrittenRows
 
 STORE: Final = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 ADD: Final = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
@@ -88,9 +86,6 @@ _SQUARE: Final = 16
 
 _MATRIX: Final = 8
 """Rows and columns of one matrix."""
-
-_READ_TOGETHER: Final = 8
-"""Reads of shared memory that a thread has in flight before it writes what they are."""
 
 _STMATRIX_BYTES: Final = 2
 """Bytes of an element (PTX ISA, stmatrix: .b16)."""
@@ -329,65 +324,16 @@ class Staged:
         return [slot, row, place]
 
     def _copied(self, b: Expr, slot: Expr, columns: int) -> Stmt:
-        """Return the stores of a round's box to global memory, neighbours by neighbours.
-
-        Many reads of shared memory are in flight: what is outside the tensor is read, too.
-        """
-        target, rows = self.tiles.nest.store.buffer, self.plan.box[0]
-        width = self._width(b)
-        count = rows * columns // (WARPGROUP * width)
-        together = math.gcd(count, _READ_TOGETHER)
-        values = buffer([together * width], str(target.dtype), "values", "local")
-        lane = tirx.floormod(self.threads.var, WARPGROUP)
-
-        def place(i: Expr) -> tuple[Expr, Expr]:
-            at = (i * WARPGROUP + lane) * width
-            return tirx.floordiv(at, i32(columns)), tirx.floormod(at, i32(columns))
-
-        def read(i: Expr, u: Expr) -> Stmt:
-            *outer, start = self._place(slot, *place(i))
-
-            def one(v: Expr) -> Stmt:
-                value = tirx.BufferLoad(self.stage, [*outer, start + v])
-                return tirx.BufferStore(values, value, [u * width + v])
-
-            return vectorized("v", width, one)
-
-        def write(i: Expr, u: Expr) -> Stmt:
-            row, column = place(i)
-            *outer, start = self._indices(row, b * self.plan.box[1] + column)
-
-            def one(v: Expr) -> Stmt:
-                value = tirx.BufferLoad(values, [u * width + v])
-                return tirx.BufferStore(target, value, [*outer, start + v])
-
-            inside = [
-                index < extent
-                for index, extent in zip([*outer, start], target.shape, strict=True)
-                if not self.threads.analyzer.can_prove(index < extent)
-            ]
-            moved = vectorized("v", width, one)
-            return tirx.IfThenElse(conjunction(inside), moved, None) if inside else moved
-
-        def some(n: Expr) -> Stmt:
-            reads = unrolled("u", together, lambda u: read(n * together + u, u))
-            writes = unrolled("u", together, lambda u: write(n * together + u, u))
-            return block("rows", seq(reads, writes), [values])
-
-        return unrolled("i", count // together, some)
-
-    def _width(self, b: Expr) -> int:
-        """Return how many neighbours of a row of the result a thread may store at once."""
-        target, lane, at = self.tiles.nest.store.buffer, Var("v", "int32"), Var("u", "int32")
-        width = CHUNK_BYTES // dtype_bytes(target.dtype)
-        while width > 1:
-            column = b * self.plan.box[1] + at * width + lane
-            indices = self._indices(Var("r", "int32"), column)
-            inside = indices[-1] < target.shape[-1]
-            if is_contiguous(target, indices, lane, width) and is_uniform(inside, lane, width):
-                break
-            width //= 2
-        return width
+        """Return the stores of a round's box to global memory, neighbours by neighbours."""
+        return WrittenRows(
+            self.stage,
+            self.tiles.nest.store.buffer,
+            self.plan.box[0],
+            columns,
+            self.threads,
+            lambda row, column: self._place(slot, row, column),
+            lambda row, column: self._indices(row, b * self.plan.box[1] + column),
+        ).stmt()
 
     def _indices(self, row: Expr, column: Expr) -> list[Expr]:
         """Return where ``column`` of ``row`` of a warpgroup's part of the tile is stored."""
