@@ -19,11 +19,10 @@ from ..ir.patterns import Nest, is_call
 
 def store_lane(nest: Nest) -> Var | None:
     """Return the loop variable that indexes the target's contiguous dimension by ones, if any."""
-    known = affine(offset(nest.store.buffer, nest.store.indices), nest.vars)
-    if known is None:
-        return None
+    start = offset(nest.store.buffer, nest.store.indices)
     for var in reversed(nest.vars):
-        if known.coefficients.get(var) == 1 and nest.extent_of[var] > 1:
+        known = affine(start, [var])  # by itself: others may be divided, as lines of heads are
+        if known is not None and known.coefficients.get(var) == 1 and nest.extent_of[var] > 1:
             return var
     return None
 

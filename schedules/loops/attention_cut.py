@@ -14,7 +14,7 @@ from tvm import tirx
 from ...diagnostics import Reason, Why
 from ...diagnostics import all_of as every
 from ...errors import WorkloadError
-from ..tiles import AttentionTile, divisor
+from ..tiles import AttentionTile
 from ..workloads import Attention
 from ..workloads.base.blocks import all_of
 
@@ -149,8 +149,7 @@ class Cut:
     @property
     def combined_together(self) -> int:
         """Queries of which a CTA combines the splits: several where there are many."""
-        most = min(COMBINED // self.what.dim, self.lines // MANY_CTAS)
-        return divisor(self.lines, max(most, 1))
+        return max(1, min(COMBINED // self.what.dim, self.lines // MANY_CTAS))
 
     @property
     def keys(self) -> int:

@@ -31,6 +31,7 @@ CASES = {
     ),
     "empty-split": (Attention(1, 2, 16, 250, 64), AttentionTile(64, 64, splits=3)),
     "splits of many queries": (Attention(1, 4, 600, 250, 64), AttentionTile(64, 64, splits=2)),
+    "splits of a prime": (Attention(1, 1, 2411, 250, 64), AttentionTile(64, 64, splits=2)),
     "one-key": (Attention(1, 2, 70, 1, 64), AttentionTile(64, 64)),
 }
 

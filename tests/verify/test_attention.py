@@ -104,15 +104,26 @@ def test_splits_are_combined_where_bfloat16_is_made_bit_by_bit() -> None:
     assert np.abs(made - attention.reference(*inputs)).max() < 1e-2
 
 
+@pytest.mark.parametrize(
+    ("attention", "ctas", "vector"),
+    [
+        (Attention(2, 2, 16, 70, 32), 8, 4),
+        (Attention(1, 1, 37, 70, 32), 10, 4),
+        (Attention(1, 3, 19, 70, 32, layout="BSHD"), 9, 4),
+    ],
+    ids=["lines-of-8", "lines-of-no-divisor", "heads-that-divide-nothing"],
+)
 def test_a_ctas_threads_combine_several_queries_where_there_are_many(
-    monkeypatch: pytest.MonkeyPatch,
+    attention: Attention, ctas: int, vector: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each query by a CTA of 32 threads, 2304 of 16 heads took 45 us of an H200 beside 47."""
-    attention, tile = Attention(2, 2, 16, 70, 32), AttentionTile(16, 32, 2)
+    tile = AttentionTile(16, 32, 2)
     before = pipeliner.build(schedule_attention(attention, tile), "h200")
     monkeypatch.setattr(attention_cut, "MANY_CTAS", 8)
     kernel = pipeliner.build(schedule_attention(attention, tile), "h200")
-    assert [one.plan.elementwise[0].ctas for one in (before, kernel)] == ["64", "8"]
+    lines = attention.batch * attention.heads * attention.queries
+    assert [one.plan.elementwise[0].ctas for one in (before, kernel)] == [str(lines), str(ctas)]
+    assert kernel.plan.elementwise[0].vector == vector
     assert kernel.plan.elementwise == Candidate(tile).plan(attention, H200).elementwise
     verdict = verify_workload(kernel, attention, timings=("late",), orders=("lockstep",))
     assert verdict.ok, verdict.hazards
