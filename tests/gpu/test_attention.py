@@ -15,6 +15,8 @@ from pipeliner.schedules import Attention, AttentionTile, default_tile, schedule
 from pipeliner.targets import cuda_target
 from pipeliner.verification.accuracy import poisoned, worst_error
 
+from .sanitizer import assert_accepted
+
 pytestmark = pytest.mark.gpu
 
 CASES = {
@@ -104,3 +106,15 @@ def test_keys_that_no_query_sees_change_nothing() -> None:
         outs.append(out)
     np.testing.assert_array_equal(outs[0].view("uint16"), outs[1].view("uint16"))
     assert np.isfinite(outs[0].astype("f4")).all()
+
+
+UNDER_THE_SANITIZER = """
+from tests.gpu.test_attention import CASES, check
+for case in ("empty-split", "splits of many queries", "splits of a prime"):
+    check(*CASES[case])
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_the_sanitizer_objects_to_nothing(tool: str) -> None:
+    assert_accepted(tool, "-c", UNDER_THE_SANITIZER)

@@ -93,3 +93,22 @@ for dtype, how, tile in (
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "synccheck"])
 def test_the_sanitizer_objects_to_nothing(tool: str) -> None:
     assert_accepted(tool, "-c", UNDER_THE_SANITIZER)
+
+
+UNALIGNED_UNDER_THE_SANITIZER = """
+import numpy as np, pipeliner
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.verification.accuracy import poisoned
+for columns, store in ((203, "coalesced"), (202, "coalesced"), (204, "coalesced"), (203, "direct")):
+    gemm = Gemm(150, columns, 136)
+    made = schedule_gemm(gemm, GemmTile(128, 64, 64))
+    kernel = pipeliner.build(pipeliner.pipeline(made, store=store))
+    assert kernel.plan.stores[0].mechanism == store
+    a, b = gemm.inputs()
+    kernel(a, b, poisoned(gemm.shapes()[2], gemm.out))
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_the_sanitizer_accepts_stores_of_rows_that_begin_anywhere(tool: str) -> None:
+    assert_accepted(tool, "-c", UNALIGNED_UNDER_THE_SANITIZER)
