@@ -54,6 +54,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "SHARED_ARRIVAL": 1.0,
     "SPARE_DEPTH": 2,
     "SPARE_SLOTS": 0,
+    "SPLIT_SECTOR_CYCLES": 0,
     "STORE_SLOT_CYCLES": 0,
     "TMA_DEPTH": 16,
     "TMA_RATE": 1.0,

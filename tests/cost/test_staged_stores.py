@@ -12,7 +12,11 @@ from pipeliner.diagnostics.reason import each_of
 from pipeliner.errors import PlanError
 from pipeliner.machine import H100, H200
 from pipeliner.mechanisms.stores import uncoalesced_cycles
-from pipeliner.mechanisms.stores.cycles import ODD_ROW_CYCLES, UNALIGNED_STORE_CYCLES
+from pipeliner.mechanisms.stores.cycles import (
+    ODD_ROW_CYCLES,
+    SPLIT_SECTOR_CYCLES,
+    UNALIGNED_STORE_CYCLES,
+)
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import Candidate
@@ -89,7 +93,7 @@ def test_where_rows_begin_inside_vectors_threads_write_them() -> None:
         storing(128, 256, request=asked, dst_strides=(4100, 1))
 
 
-def test_lanes_store_vectors_that_rows_begin_at_and_neighbours_single_elements() -> None:
+def test_lanes_store_vectors_that_rows_begin_at_neighbours_elements_and_all_split_sectors() -> None:
     def cycles(m: int, n: int, store: Any, row: int) -> float:
         asked = Request(instruction="wgmma", store=store)
         plan = storing(m, n, request=asked, dst_strides=(row, 1))
@@ -98,10 +102,12 @@ def test_lanes_store_vectors_that_rows_begin_at_and_neighbours_single_elements()
         return uncoalesced_cycles(replace(gemm(m, n, 64), stores=(stored,)), plan.matmuls, (found,))
 
     warps = 128 * 128 / 32
-    direct = [cycles(128, 128, "direct", 4096 + more) for more in (1, 2, 4, 8)]
+    direct = [cycles(128, 128, "direct", 4096 + more) for more in (1, 2, 4, 16)]
     assert direct == [warps * UNALIGNED_STORE_CYCLES / vector for vector in (1, 2, 4)] + [0]
-    coalesced = [cycles(128, 128, "coalesced", 4096 + more) for more in (1, 2, 8)]
+    coalesced = [cycles(128, 128, "coalesced", 4096 + more) for more in (1, 2, 16)]
     assert coalesced == [warps * ODD_ROW_CYCLES, 0, 0]
+    split = [cycles(128, 128, by, 4096 + 8) for by in ("tma", "coalesced", "direct")]
+    assert split == [128 * 128 * 2 / 128 * SPLIT_SECTOR_CYCLES] * 3
     assert cycles(128, 128, "tma", 4096) == 0
     assert cycles(112, 64, "coalesced", 4097) == 112 * 64 / 32 * ODD_ROW_CYCLES
     assert cycles(112, 64, "direct", 4097) == cycles(112, 64, "direct", 4098) > 0
