@@ -63,7 +63,7 @@ SPLIT_SECTOR_CYCLES: Final = constant(
     5,
     "cycles",
     "what a line's worth of results takes an SM more where rows begin inside sectors: their ends "
-    "share sectors, which L2 gets in parts",
+    "share sectors, which L2 gets piecemeal",
     formula="uncoalesced = m * n * element_bytes / LINE_BYTES * SPLIT_SECTOR_CYCLES, rows of whole "
     "vectors of 16 bytes, but not of SECTOR_BYTES",
     source=fitted(
@@ -94,7 +94,7 @@ def uncoalesced_cycles(
     With A and B swapped the rows of the result lie in the columns of the instruction: a lane's two
     elements belong to different rows, and each is a store of its own. Otherwise a lane stores
     vectors as wide as all rows begin at. What is staged is written by neighbours, one by one where
-    rows are an odd number of elements. Sectors that rows share are written in parts, by whatever
+    rows are an odd number of elements. Sectors that rows share are written piecemeal, by whatever
     writes them. Parts that stay in a cluster cost nothing of this.
     """
     cycles = 0.0
