@@ -228,7 +228,7 @@ def _function(what: Attention, tile: AttentionTile, cut: Cut) -> Any:
                                         T.where(cut.row(x, i) < cut.rows)
                                     Total[x % splits, cut.line(b, h, x, i)] = total[i]
         if splits > 1:
-            for x in T.thread_binding(-(-lines // together), thread="blockIdx.x"):
+            for x in T.thread_binding(cut.combining_ctas, thread="blockIdx.x"):
                 for i, d in T.grid(together, what.dim):
                     with T.sblock("Out"):
                         if lines % together != 0:

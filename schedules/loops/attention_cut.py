@@ -152,6 +152,11 @@ class Cut:
         return max(1, min(COMBINED // self.what.dim, self.lines // MANY_CTAS))
 
     @property
+    def combining_ctas(self) -> int:
+        """CTAs that combine the splits; the last may have fewer queries."""
+        return -(-self.lines // self.combined_together)
+
+    @property
     def keys(self) -> int:
         """Keys of all steps of all splits."""
         steps = -(-self.what.keys // self.tile.n)

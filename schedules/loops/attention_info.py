@@ -179,7 +179,7 @@ def _combination(cut: Cut) -> ElementwiseInfo:
     statistics = 2 * splits * wide
     return ElementwiseInfo(
         op="Out",
-        ctas=-(-cut.lines // together),
+        ctas=cut.combining_ctas,
         elements=together * what.dim,
         vector=math.gcd(what.dim, VECTOR_BYTES // wide),
         global_bytes=together * (what.dim * (out + splits * wide) + statistics),
