@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..cost.descriptor import Work
+from ..cost.memory import beyond_l2
 from ..cost.timing import matmuls_of
 from ..cost.work import work_of
 from ..diagnostics import Reason, replaced
@@ -27,7 +28,14 @@ from ..mechanisms.eviction import with_eviction
 from ..mechanisms.layouts import laid_out, readers
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.roles import producer_threads
-from ..mechanisms.stores import is_by_tma, plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
+from ..mechanisms.stores import (
+    is_by_tma,
+    plan_stores,
+    slot_waits,
+    split_sector_cycles,
+    staged_bytes,
+    uncoalesced_cycles,
+)
 from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..plan.request import Request
@@ -141,13 +149,15 @@ def _loop_work(
     cluster = 1 if request.cluster == "auto" else request.cluster
     parts = max((store.parts for store in stores), default=0)
     work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine, cluster, parts)
+    results = (work.grid.ctas or 0) * work.grid.tiles * work.stores.tile_bytes
+    split = split_sector_cycles(info, matmuls, stores) * beyond_l2(results, machine)
     work = replace(
         work,
         shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
         stores=replace(
             work.stores,
             by_tma=any(map(is_by_tma, stores)),
-            uncoalesced_cycles=uncoalesced_cycles(info, matmuls, stores),
+            uncoalesced_cycles=uncoalesced_cycles(info, matmuls, stores) + split,
             slot_waits=slot_waits(stores, matmuls),
         ),
         wgmma=replace(

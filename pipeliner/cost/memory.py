@@ -134,6 +134,14 @@ def compulsory_us(read: int, written: int, machine: Machine, passing: int = 0) -
     return (read + driven_out) / machine.dram_bytes_per_second * 1e6
 
 
+def beyond_l2(written: int, machine: Machine) -> float:
+    """The part of so many bytes of results that L2 writes back while the kernel runs.
+
+    It keeps what there is room for beside lines that are dirty already: (1 - DIRTY_LINES) of it.
+    """
+    return max(0.0, 1 - (1 - DIRTY_LINES) * machine.l2_bytes / written) if written else 0.0
+
+
 def memory_us(
     work: Work,
     machine: Machine,

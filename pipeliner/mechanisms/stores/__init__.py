@@ -1,6 +1,6 @@
 """How the results of a tile reach global memory, and what that costs."""
 
-from .cycles import uncoalesced_cycles
+from .cycles import split_sector_cycles, uncoalesced_cycles
 from .in_cluster import MOST_PARTS, PART_BYTES, PART_PADDING, VECTOR_PARTS, put_together
 from .kinds import STORES, is_by_tma, is_in_cluster, is_staged
 from .planned import filled_together, plan_stores, slot_waits, staged_bytes
@@ -18,6 +18,7 @@ __all__ = [
     "plan_stores",
     "put_together",
     "slot_waits",
+    "split_sector_cycles",
     "staged_bytes",
     "uncoalesced_cycles",
 ]
