@@ -18,18 +18,18 @@ SQUARE = GemmTile(64, 64, 64)
 
 CASES = {
     "a row more than a box": (Gemm(100, 77, 64), SQUARE, {}),
-    "a narrower last box, persistent": (Gemm(200, 333, 128), GemmTile(128, 176, 64), {}),
+    "a narrower last box": (Gemm(100, 333, 128), GemmTile(64, 176, 64), {}),
     "ping-pong": (
-        Gemm(200, 333, 128),
-        GemmTile(128, 176, 64, persistent=1),
-        {"consumers": "ping-pong"},
+        Gemm(100, 99, 64),
+        GemmTile(64, 64, 64, persistent=1),
+        {"consumers": "ping-pong", "depth": 2},
     ),
     "A and B swapped": (Gemm(30, 333, 128, dtype="bf16"), GemmTile(32, 64, 64), {}),
     "batched": (Gemm(65, 77, 64, batch=3), SQUARE, {}),
     "operands written first": (Gemm(100, 77, 45), GemmTile(64, 64, 64, reordered=True), {}),
     "pairs": (Gemm(100, 78, 64), SQUARE, {}),
     "pairs, A and B swapped": (Gemm(30, 334, 128), GemmTile(32, 64, 64), {}),
-    "vectors of four, a narrower last box": (Gemm(200, 332, 128), GemmTile(128, 176, 64), {}),
+    "vectors of four, a narrower last box": (Gemm(100, 332, 128), GemmTile(64, 176, 64), {}),
     "rows that TMA could write": (Gemm(64, 128, 64), SQUARE, {}),
     "epilogue": (Gemm(64, 99, 64, epilogue=("bias", "relu")), SQUARE, {}),
     "gated": (GatedGemm(64, 99, 64), SQUARE, {}),
