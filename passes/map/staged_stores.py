@@ -73,7 +73,7 @@ from .written_rows import WrittenRows
 
 STORE: Final = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 ADD: Final = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
-STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16"
+STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16"
 
 _FIRST_BARRIER: Final = 1
 """Number of the first warpgroup's barrier; 0 is the CTA's."""
@@ -82,10 +82,13 @@ _TILE_BARRIER: Final = 8
 """Number of the barrier of those who share a tile: behind those of eight warpgroups."""
 
 _SQUARE: Final = 16
-"""Rows and columns of an accumulator that a warp stores to a box at once: four 8 x 8 matrices."""
+"""Rows and columns of an accumulator that a warp stores to a box at once."""
 
 _MATRIX: Final = 8
 """Rows and columns of one matrix."""
+
+_MATRICES: Final = 4
+"""Matrices of a square; those of its first 8 columns in the accumulator come first."""
 
 _STMATRIX_BYTES: Final = 2
 """Bytes of an element (PTX ISA, stmatrix: .b16)."""
@@ -228,28 +231,32 @@ class Staged:
         """Return the stores of a round's boxes to shared memory, in squares of each warp."""
         rows, whole = self.plan.box
         if self.fragment.swap_ab:
-            return unrolled("c", rows // _SQUARE, lambda c: self._square(slot, b, i32(0), c))
+            return self._squares(slot, b, i32(0), rows)
         first = b * (whole // _SQUARE)
-        return unrolled(
-            "r",
-            rows // ROWS,
-            lambda r: unrolled("c", columns // _SQUARE, lambda c: self._square(slot, r, first, c)),
-        )
+        return unrolled("r", rows // ROWS, lambda r: self._squares(slot, r, first, columns))
+
+    def _squares(self, slot: Expr, r: Expr, first: Expr, extent: int) -> Stmt:
+        """Return the stores of ``extent`` columns of the accumulator, half a square at the end."""
+        whole, rest = divmod(extent, _SQUARE)
+        half = self._square(slot, r, first, i32(whole), _MATRICES // 2) if rest else None
+        if not whole:
+            return seq(half)
+        return seq(unrolled("c", whole, lambda c: self._square(slot, r, first, c)), half)
 
     @property
     def _is_each(self) -> bool:
         """Whether one element of a pair may be outside the tensor: of two rows, or an odd one."""
         return self.fragment.swap_ab or self.tensor is None
 
-    def _square(self, slot: Expr, r: Expr, first: Expr, c: Expr) -> Stmt:
+    def _square(self, slot: Expr, r: Expr, first: Expr, c: Expr, matrices: int = _MATRICES) -> Stmt:
         """Return the store of square ``first + c`` of the warp's 16 rows of block ``r``.
 
-        ``c`` counts in the box.
+        ``c`` counts in the box. ``matrices``: 2 of half a square.
         """
         thread, analyzer = self.threads.var, self.threads.analyzer
         pairs = buffer([quads.RUN], str(self.stage.dtype), "pairs", "local")
         steps: list[Stmt] = []
-        for t in range(quads.LANES):  # two halves of 8 rows, two tiles of 8 columns
+        for t in range(matrices):  # two halves of 8 rows, two tiles of 8 columns
             position = [r, i32(t % 2), (first + c) * 2 + t // 2]
             steps.append(
                 fill_pair(self.tiles, position, pairs, t, analyzer, guard_each=self._is_each)
@@ -260,15 +267,17 @@ class Staged:
         else:
             corner = r * ROWS + warp, c * _SQUARE
         if dtype_bytes(self.stage.dtype) == _STMATRIX_BYTES:
-            steps += self._matrices(slot, corner, pairs)
+            steps += self._matrices(slot, corner, pairs, matrices)
         else:
-            steps += self._words(slot, corner, pairs)
+            steps += self._words(slot, corner, pairs, matrices)
         return block("square", seq(*steps), [pairs])
 
-    def _matrices(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
+    def _matrices(
+        self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer, count: int
+    ) -> list[Stmt]:
         """Return the store of a square of 16-bit elements: eight lanes address each matrix."""
-        lane = tirx.floormod(self.threads.var, 32)
-        words = [Var(f"word{t}", "uint32") for t in range(quads.LANES)]
+        lane = tirx.floormod(self.threads.var, count * _MATRIX)
+        words = [Var(f"word{t}", "uint32") for t in range(count)]
         steps: list[Stmt] = []
         for t, word in enumerate(words):
             pair = tirx.BufferLoad(pairs, [tirx.Ramp(t * quads.PAIR, 1, quads.PAIR)])
@@ -282,19 +291,22 @@ class Staged:
             down = row_of_warp(half, tirx.floormod(lane, _MATRIX), paired=self.fragment.paired)
             across = tirx.floordiv(lane, _SQUARE) * _MATRIX
         at = self._place(slot, corner[0] + down, corner[1] + across)
-        name = STMATRIX.format(trans=".trans" if self.fragment.swap_ab else "")
+        trans = ".trans" if self.fragment.swap_ab else ""
+        name = STMATRIX.format(count=count, trans=trans)
         there = T.address_of(tirx.BufferLoad(self.stage, at))
         steps.append(_told(self.plan, "store", tirx.Evaluate(T.ptx[name](there, *words))))
         return steps
 
-    def _words(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
+    def _words(
+        self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer, count: int
+    ) -> list[Stmt]:
         """Return the store of a square of wider elements, each lane its pairs.
 
         Source: PTX ISA, wgmma, layout of D.
         """
         lane = tirx.floormod(self.threads.var, 32)
         steps: list[Stmt] = []
-        for t in range(quads.LANES):
+        for t in range(count):
             eighth = tirx.floordiv(lane, quads.LANES)
             down = row_of_warp(t % 2, eighth, paired=self.fragment.paired)
             across = tirx.floormod(lane, quads.LANES) * quads.PAIR + t // 2 * _MATRIX

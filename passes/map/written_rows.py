@@ -103,7 +103,9 @@ class WrittenRows:
         while width > 1:
             indices = self.indices(row, at * width + lane)
             inside = indices[-1] < self.target.shape[-1]
-            if is_contiguous(self.target, indices, lane, width) and is_uniform(inside, lane, width):
+            whole = self.rows * self.columns % (WARPGROUP * width) == 0
+            together = is_contiguous(self.target, indices, lane, width)
+            if whole and together and is_uniform(inside, lane, width):
                 break
             width //= 2
         return width

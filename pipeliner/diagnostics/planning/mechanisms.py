@@ -152,8 +152,7 @@ SENTENCES: Final = {
     "store.copied": "'{buffer}' is copied from too",
     "store.dtype": "stmatrix stores elements of {nbytes} bytes, '{buffer}' has {dtype}",
     "store.halves": "the accumulator lies in registers in pairs of halves",
-    "store.row": "a row of {nbytes} bytes is no multiple of {multiple}",
-    "store.rows": ("a box has at most {most} rows, whole squares of {square}, a warpgroup {rows}"),
+    "store.rows": "a box has at most {most} rows, a warpgroup {rows}",
     "partial_sums.direct": "only TMA adds, stores are to be direct",
     "partial_sums.direct_store": (
         "only TMA adds to what others add to at the same time, '{store}' is to be direct"

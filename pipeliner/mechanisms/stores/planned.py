@@ -73,16 +73,6 @@ STMATRIX_BYTES: Final = constant(
     date="2026-11-21",
 )
 
-STMATRIX_SQUARE: Final = constant(
-    "STMATRIX_SQUARE",
-    16,
-    "rows",
-    "rows and columns of an accumulator that a warp puts into a box at once",
-    formula="columns % STMATRIX_SQUARE = 0",
-    source=documented("PTX ISA, stmatrix: .x4"),
-    date="2026-11-21",
-)
-
 
 def plan_stores(
     info: KernelInfo,
@@ -235,12 +225,9 @@ def _obstacle(
     if not 2 <= len(store.dst_strides) <= MAX_RANK:
         rank = len(store.dst_strides)
         return Reason("box.rank", most=MAX_RANK, buffer=store.dst, rank=rank)
-    rows, columns = extent(matmul)
-    size = element_bytes(store.dtype)
-    if columns % STMATRIX_SQUARE:
-        return Reason("store.row", nbytes=columns * size, multiple=STMATRIX_SQUARE * size)
-    if rows > MAX_BOX or rows % (STMATRIX_SQUARE if matmul.swap_ab else ROWS):
-        return Reason("store.rows", most=MAX_BOX, square=STMATRIX_SQUARE, rows=rows)
+    rows, _ = extent(matmul)
+    if rows > MAX_BOX:
+        return Reason("store.rows", most=MAX_BOX, rows=rows)
     if mechanism == "coalesced":
         return Reason("store.joined", buffer=store.dst) if store.viewed else None
     return stride_obstacle(store.dst, store.dtype, store.dst_strides)
