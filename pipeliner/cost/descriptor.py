@@ -7,7 +7,7 @@ without a unit in its comment is a plain number. An *iteration* is one step alon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..machine import Machine
@@ -209,6 +209,15 @@ class Work:
     fragments: FragmentTiming = FragmentTiming()
     wgmma: WgmmaTiming = WgmmaTiming()
     stores: ResultStores = ResultStores()
+    lone: Usage | None = None
+    """The same as ``usage`` where no other SM asks L2 for anything; None: no different."""
+
+    def of_few(self, running: float) -> Work:
+        """What it does in a wave in which the fraction ``running`` of the SMs has a CTA."""
+        if self.lone is None:
+            return self
+        l2 = max(self.lone.l2, self.usage.l2 * running)
+        return replace(self, usage=replace(self.usage, l2=min(l2, self.usage.l2)))
 
     def smem(self, depth: Depth) -> int:
         """Bytes of shared memory of a CTA with rings of ``depth`` slots."""

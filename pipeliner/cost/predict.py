@@ -170,7 +170,9 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     busy, bubble = busy_and_bubble(work, machine, resident)
     latency: float = machine.global_latency + work.loads.handshake
     hidden = hidden_bubble(work, busy, bubble) if in_flight else 0.0
-    shares = Shares(resident, rounds, trip, busy, bubble, hidden)
+    shares = Shares(
+        resident, rounds, trip, busy, bubble, hidden, _last(ctas, rounds, resident, sms)
+    )
     slots = _free_slots(depth, in_flight)
     cycles, step = on_sms(work, machine, slots, shares, latency)
     if work.loads.register_staged and work.traffic.memory_us:
@@ -200,6 +202,12 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         work,
         in_flight,
     )
+
+
+def _last(ctas: int | None, rounds: int, resident: int, sms: int) -> float:
+    """Fraction of ``sms`` that have a CTA of the last of several waves."""
+    before = (math.ceil(rounds / resident) - 1) * resident * sms
+    return min(1.0, (ctas - before) / sms) if ctas is not None and before else 1.0
 
 
 def _free_slots(depth: Depth, in_flight: int) -> Depth:

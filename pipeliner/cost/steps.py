@@ -14,14 +14,15 @@ so that whatever it does behind the wait or before the issue of its copy adds to
 next tile are read early where that is faster. Several CTAs fill each other's stalls as far as pipes
 allow.
 
-    cycles = full * CTAs * ((trip - fills) * step + fills * last)      waves of all CTAs
-           + rest * ((trip - fills) * step' + fills * last')           the last wave, if smaller
+    cycles = (waves - 1) * CTAs * ((trip - fills) * step + fills * last)
+           + rest * ((trip - fills) * step' + fills * last')           the last wave
            + rounds * tiles * uncoalesced
            + (1 + (waves - 1) * stalled) * once
 
-``last`` is a step that waits for no load, ``step'`` one with ``rest`` CTAs; ``rounds`` CTAs of an
-SM in all are ``waves`` of ``CTAs`` at once. Of a chain of matmuls, each of which waits for what is
-computed of the one before, the last step has no other to run beside:
+``last`` is a step that waits for no load, ``step'`` one with ``rest`` CTAs where the fraction of
+the SMs runs that has one: few ask little of L2, so that each waits for its own bytes alone.
+``rounds`` CTAs of an SM in all are ``waves`` of ``CTAs`` at once. Of a chain of matmuls, each of
+which waits for what is computed of the one before, the last step has no other to run beside:
 
     last  = max(busy, tensor + sfu + fma + issue + CHAIN_CYCLES) + bubble + first
 
@@ -49,7 +50,7 @@ from typing import Final, NamedTuple
 
 from ..machine import Machine
 from ..machine.constant import constant, derived, fitted, measured
-from .busy import OVERLAP_NORM, alone_chain
+from .busy import OVERLAP_NORM, alone_chain, busy_and_bubble
 from .descriptor import Depth, RingWork, Work, least
 from .memory import pushed_cycles
 
@@ -158,6 +159,8 @@ class Shares(NamedTuple):
     """Cycles of a barrier and its restart that no pipe works in."""
     hidden: float
     """Cycles of ``bubble`` that a wgmma in flight covers."""
+    last: float = 1.0
+    """Fraction of the SMs that have a CTA of the last wave."""
 
 
 def on_sms(
@@ -167,21 +170,29 @@ def on_sms(
 
     ``latency``: cycles until the first bytes of a load arrive.
     """
-    resident, rounds, trip, busy, bubble, *_ = shares
-    fills, waves = work.grid.fills, math.ceil(rounds / resident)
+    resident, rounds, trip, busy, *_ = shares
+    waves = math.ceil(rounds / resident)
     alone = _alone(work, machine, depth, shares, latency)
-    last = max(busy, alone_chain(work)) + bubble + work.fragments.first
     step = _interleaved(busy, alone, resident)
-    full, rest = divmod(rounds, resident)
-    steps = trip - fills
-    cycles = full * resident * (steps * step + fills * _interleaved(busy, last, resident))
-    if rest:
-        fewer = steps * _interleaved(busy, alone, rest) + fills * _interleaved(busy, last, rest)
-        cycles += rest * fewer
+    cycles = (waves - 1) * _wave(work, shares, alone, resident)
+    in_last = rounds - (waves - 1) * resident
+    if shares.last < 1.0:
+        few = work.of_few(shares.last)
+        shares = shares._replace(busy=busy_and_bubble(few, machine, in_last)[0])
+        alone = _alone(few, machine, depth, shares, latency)
+    cycles += _wave(work, shares, alone, in_last)
     cycles += rounds * work.grid.tiles * work.stores.uncoalesced_cycles
     stalled = resident * (1 - step / _norm(busy, alone, resident - 1)) if resident > 1 else 1
     cycles += (1 + (waves - 1) * stalled) * _once(work, machine, resident, latency, step * trip)
     return cycles, step
+
+
+def _wave(work: Work, shares: Shares, alone: float, ctas: int) -> float:
+    """Cycles of the steps of ``ctas`` CTAs of an SM at once, each of ``alone`` cycles by itself."""
+    busy, fills = shares.busy, work.grid.fills
+    last = max(busy, alone_chain(work)) + shares.bubble + work.fragments.first
+    steps = (shares.trip - fills) * _interleaved(busy, alone, ctas)
+    return ctas * (steps + fills * _interleaved(busy, last, ctas))
 
 
 def _once(work: Work, machine: Machine, resident: int, latency: float, steps: float) -> float:

@@ -95,10 +95,15 @@ def work_of(
     rate = memory_rate(machine, loop)
     ctas = cta_count(info)
     moved = copy_rate(machine, loop, copies, ctas)
-    usage = sum(_usages(info, loop, copies, matmuls, machine, rate, moved), Usage())
+    running = min(1.0, (ctas or machine.sms) / machine.sms)
     by_producer = have_producer(copies)
-    if by_producer:
-        usage = usage + Usage(l2=PRODUCER_CYCLES)
+    usage, lone = (
+        sum(
+            _usages(info, loop, copies, matmuls, machine, rate, moved, of_sms),
+            Usage(l2=PRODUCER_CYCLES) if by_producer else Usage(),
+        )
+        for of_sms in (running, 0.0)
+    )
     shared = _shared(info, loop, copies, ctas or 0, machine)
     outer = loop.outer or 1
     trip = loop.mean_trip if loop.trip is None else loop.trip
@@ -126,6 +131,7 @@ def work_of(
             tile_bytes=written(info, loop, parts) or _accumulated(info),
             pushed_bytes=_pushed(info, loop, parts) if parts else 0,
         ),
+        lone=lone,
     )
 
 
@@ -274,11 +280,11 @@ def _usages(
     machine: Machine,
     rate: float,
     moved: float,
+    running: float,
 ) -> Iterator[Usage]:
-    """What each statement asks of the pipes in one iteration."""
+    """What each statement asks of the pipes in one iteration, ``running`` of the SMs copying."""
     for copy, plan in copies_of(loop, copies):
         sharing = min(_sharing(info, loop, copy), machine.sms)
-        running = min(1.0, (cta_count(info) or machine.sms) / machine.sms)
         yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), sharing, running)
     for op in loop.ops:
         if isinstance(op, StatementInfo):

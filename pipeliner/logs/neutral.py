@@ -33,7 +33,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "DIRECT_STORE_COST": 1,
     "DIRTY_LINES": 0.0,
     "PASSING_SHARE": 0.0,
-    "ENOUGH_IN_FLIGHT_BYTES": 1e12,
+    "ENOUGH_IN_FLIGHT_US": 1e6,
     "FETCH_BYTES_PER_CYCLE": math.inf,
     "HANDSHAKE_CYCLES": 0,
     "IM2COL_LINE_CYCLES": 0.0,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ...choice.depth_produced import ENOUGH_IN_FLIGHT_BYTES, LEAST_TMA_DEPTH
+from ...choice.depth_produced import LEAST_TMA_DEPTH, enough_in_flight
 from ...diagnostics import Reason, all_of
 from ...instructions.dtypes import element_bytes
 from ...machine import Machine
@@ -85,7 +85,7 @@ def _of_short_steps(
     def is_alike(tile: AttentionTile) -> bool:
         same = tile == replace(best, n=tile.n) and Cut(what, tile).keys <= Cut(what, best).keys
         about = times[tile] <= times[best] * (1 + SAME_IN_FLIGHT)
-        return same and about and _in_flight(what, tile, machine) >= ENOUGH_IN_FLIGHT_BYTES
+        return same and about and _in_flight(what, tile, machine) >= enough_in_flight(machine)
 
     short = min((tile for tile in times if is_alike(tile)), key=lambda t: t.n, default=best)
     if short.n >= best.n:

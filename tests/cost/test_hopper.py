@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeliner.choice.depth import MAX_DEPTH
-from pipeliner.choice.depth_produced import TMA_DEPTH
+from pipeliner.choice.depth_produced import TMA_DEPTH, enough_in_flight
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.machine import A100, H100
@@ -165,7 +165,7 @@ def test_a_ring_is_as_deep_as_memory_wants_it_and_as_fits_where_tiles_do_not_fol
     depths = [plan.mbarriers[0].depth for plan in plans]
     assert depths[0] > TMA_DEPTH
     # A step of all CTAs reads a part of A and B, 64 MiB each, once, however many wait for it.
-    assert depths[1] == max(3, int(7.5e6 * loop.trip / (2 << 26))) < MAX_DEPTH
+    assert depths[1] == max(3, int(enough_in_flight(H100) * loop.trip / (2 << 26))) < MAX_DEPTH
     assert says("depth.memory", plans[0].loops[0].reasons)
 
 

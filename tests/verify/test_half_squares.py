@@ -21,7 +21,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **asked: object) -> Kernel:
 @pytest.mark.parametrize(
     ("gemm", "tile", "asked", "box"),
     [
-        (Gemm(200, 136, 128), GemmTile(104, 128, 64), {}, (104, 64)),  # A and B swapped
+        (Gemm(200, 136, 128), GemmTile(104, 128, 64), {}, (104, 64)),  # swap A/B
         (
             Gemm(70, 100, 128, dtype="bfloat16"),
             GemmTile(72, 64, 64),
@@ -60,13 +60,13 @@ def test_no_mutant_survives() -> None:
 @settings(max_examples=8, deadline=None)
 @given(
     eights=st.integers(1, 14),
-    swapped=st.booleans(),
+    swap_ab=st.booleans(),
     beyond=st.integers(-7, 40),
     store=st.sampled_from(["tma", "coalesced"]),
 )
-def test_any_eights_are_right(eights: int, swapped: bool, beyond: int, store: str) -> None:
+def test_any_eights_are_right(eights: int, swap_ab: bool, beyond: int, store: str) -> None:
     cut, pitch = eights * 8, 8 if store == "tma" else 1
-    if swapped:
+    if swap_ab:
         gemm, tile = Gemm(max(1, cut + beyond), 72, 64), GemmTile(cut, 64, 64)
     else:
         columns = -(-max(1, cut + beyond) // pitch) * pitch
