@@ -22,7 +22,6 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "CHAIN_NORM": _MAXIMUM,
     "CHAIN_TILE_CYCLES": 0,
     "CLUSTER_RELEASE_CYCLES": 0,
-    "CLUSTER_SUM_US": 0.0,
     "CLUSTER_US": 0.0,
     "COALESCED": 1.0,
     "COLD_TILE_CYCLES": 0,
