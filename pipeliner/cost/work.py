@@ -21,6 +21,7 @@ from .l1 import lines
 from .memory import compulsory_us
 from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
 from .usage import (
+    Asking,
     Usage,
     of_arithmetic,
     of_copy,
@@ -284,8 +285,8 @@ def _usages(
 ) -> Iterator[Usage]:
     """What each statement asks of the pipes in one iteration, ``running`` of the SMs copying."""
     for copy, plan in copies_of(loop, copies):
-        sharing = min(_sharing(info, loop, copy), machine.sms)
-        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), sharing, running)
+        asking = _asking(info, loop, copy, machine, running)
+        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), asking)
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)
@@ -298,10 +299,15 @@ def _usages(
         before = matmul.a
 
 
-def _sharing(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:
-    """CTAs that copy the same tile, as a mean; 0 where that is not known."""
-    steps = (cta_count(info) or 0) * (loop.trip or 0) * (loop.outer or 1)
-    return steps * shared_bytes(copy) / copy.src_bytes if copy.src_bytes else 0.0
+def _asking(
+    info: KernelInfo, loop: LoopInfo, copy: CopyInfo, machine: Machine, running: float
+) -> Asking:
+    """Who copies beside a CTA, the same tile as a mean; nobody where that is not known."""
+    tiles = (cta_count(info) or 0) * (loop.outer or 1)
+    copied = tiles * (loop.trip or 0) * shared_bytes(copy)
+    sharing = copied / copy.src_bytes if copy.src_bytes else 0.0
+    at_once = sharing / max(1.0, tiles / machine.sms) if running else 0.0
+    return Asking(running, min(sharing, machine.sms), min(at_once, machine.sms))
 
 
 def _outside(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:

@@ -35,6 +35,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "ENOUGH_IN_FLIGHT_US": 1e6,
     "FETCH_BYTES_PER_CYCLE": math.inf,
     "HANDSHAKE_CYCLES": 0,
+    "HOT_LINE_CTAS": math.inf,
     "IM2COL_LINE_CYCLES": 0.0,
     "INSTRUCTION_CACHE_BYTES": _NEVER,
     "LOADED_LATENCY_US": 0.0,

@@ -69,6 +69,6 @@ def test_few_ctas_of_a_last_wave_wait_for_their_own_bytes_alone(k: int, faster: 
     one, most = (cycles(work, ctas=waves * H200.sms) for waves in (1, 2))
     alike, few = (cycles(replace(work, lone=lone), ctas=H200.sms + 8) for lone in (None, work.lone))
     assert alike == most
-    assert (few < most) == faster
+    assert (few < 0.99 * most) == faster
     assert few > one
     assert cycles(work, ctas=8) == one
