@@ -29,6 +29,7 @@ from ..mechanisms.layouts import laid_out, readers
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.roles import producer_threads
 from ..mechanisms.stores import (
+    BARRIER_BYTES,
     is_by_tma,
     plan_stores,
     slot_waits,
@@ -138,7 +139,7 @@ def _loop_work(
     request: Request,
 ) -> LoopWork:
     """The loop with copies ``plans``; ``registers``: of a thread, as matmuls are mapped."""
-    staged = staged_bytes(stores)
+    beside = staged_bytes(stores) + (BARRIER_BYTES if have_producer(plans) else 0)
     loop = laid_out(found, plans, machine)
     copying = producer_threads(matmuls) if have_producer(plans) else 0
     most = machine.max_registers_per_thread
@@ -153,7 +154,7 @@ def _loop_work(
     split = split_sector_cycles(info, matmuls, stores) * beyond_l2(results, machine)
     work = replace(
         work,
-        shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
+        shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + beside),
         stores=replace(
             work.stores,
             by_tma=any(map(is_by_tma, stores)),

@@ -49,8 +49,9 @@ def test_a_depth_takes_what_a_plan_takes_that_asks_for_it(name):
     (loop,) = depth_options(plan, Ranking(info, machine, request))
     assert [option.depth for option in loop.depths] == [*range(1, len(loop.depths) + 1)]
     # Left alone, a loop has not the copies that one slot would be asked for with.
+    mechanism = plan.copies[0].mechanism if plan.pipelined and plan.copies else request.mechanism
     for option in loop.depths if plan.pipelined else loop.depths[1:]:
-        options = {"depth": option.depth, "mechanism": request.mechanism}
+        options = {"depth": option.depth, "mechanism": mechanism}
         expected = asked_us(info, machine, **options)
         found = option.why if option.us is None else round(option.us, 2)
         assert found == expected, option

@@ -254,7 +254,7 @@ def test_a_short_loop_has_mbarriers_too():
             Request(instruction="wgmma", depth=5),
             {},
             "depth.smem",
-            {"smem": 245760},
+            {"smem": 246784},
         ),
     ],
 )

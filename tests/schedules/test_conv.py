@@ -141,8 +141,9 @@ def test_few_channels_are_folded_into_runs():
     ("spec", "tile"),
     [
         # Among the fastest on an H100: of 32 tiles those of 256 with such steps were, by 12 and 10 %
-        # over steps of 64, and 224 x 192, measured later, takes 27.9 us where 256 x 192 takes 30.1.
-        (conv2d(16, 40, 40, 160, 192, 3, 3, pad=1), (224, 192, 32)),
+        # over steps of 64, and 224 x 192, measured later, takes 27.9 us where 256 x 192 takes 30.1;
+        # on an H200 29.9 and 32.3, and 208 x 192 28.6.
+        (conv2d(16, 40, 40, 160, 192, 3, 3, pad=1), (208, 192, 32)),
         (conv2d(16, 80, 80, 96, 160, 3, 3, stride=2, pad=1), (256, 160, 32)),
     ],
     ids=str,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pipeliner
 from pipeliner.errors import WorkloadError
 from pipeliner.instructions.dtypes import element_bytes
 from pipeliner.machine import A100, H100, H200, T4
@@ -119,18 +120,26 @@ def test_a_grid_of_whole_clusters_has_clusters(gemm: Gemm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gemm", "tile"),
+    ("gemm", "tiles"),
     [
-        (Gemm(7290, 632, 4592), (288, 128)),  # 130 tiles for 132 SMs
-        (Gemm(2008, 1208, 5688, layout="NN", dtype="bfloat16"), (176, 128)),
-        (Gemm(2834, 4720, 840), (144, 256)),
+        (Gemm(7290, 632, 4592), {(288, 128), (304, 128)}),  # 130 and 120 tiles for 132 SMs
+        (Gemm(2008, 1208, 5688, layout="NN", dtype="bfloat16"), {(176, 128)}),
+        (Gemm(2834, 4720, 840), {(144, 256)}),
     ],
     ids=str,
 )
-def test_rows_of_many_are_cut_as_fits_the_sms(gemm: Gemm, tile: tuple[int, int]) -> None:
-    """Measured on an H200: 62.8 us, 67.5 by 256x160; 41.3 us the last, 48.4 by 256x144."""
+def test_rows_of_many_are_cut_as_fits_the_sms(gemm: Gemm, tiles: set[tuple[int, int]]) -> None:
+    """On an H200 62.3 and 64.1 us, 65.4 by 256x160; 41.3 us the last, 48.4 by 256x144."""
     found = default_tile(gemm, H200)
-    assert (found.m, found.n) == tile
+    assert (found.m, found.n) in tiles
+
+
+def test_rings_leave_room_for_their_mbarriers() -> None:
+    """667x7976x272 took 205 us by FMA: five slots and a box of 168 rows are all of an SM's memory."""
+    gemm, tile = Gemm(667, 7976, 272, layout="NN"), GemmTile(168, 128, 64, persistent=132)
+    plan = pipeliner.build(schedule_gemm(gemm, tile), "h200", prove=False).plan
+    assert plan.matmuls[0].instruction.startswith("wgmma")
+    assert plan.smem.bytes <= H200.smem_per_cta
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ BARRIER_BYTES: Final = constant(
     1024,
     "bytes",
     "more than the mbarriers of a kernel take",
-    formula="room = smem_per_cta - BARRIER_BYTES",
+    formula="room = smem_per_cta - BARRIER_BYTES; smem = ... + BARRIER_BYTES with a producer warp",
     source=derived("8 bytes a mbarrier, two a slot, at most MAX_DEPTH slots a ring"),
     date="2026-11-21",
 )
