@@ -217,7 +217,7 @@ class Work:
         if self.lone is None:
             return self
         l2 = max(self.lone.l2, self.usage.l2 * running)
-        return replace(self, usage=replace(self.usage, l2=min(l2, self.usage.l2)))
+        return replace(self, usage=replace(self.usage, l2=l2))
 
     def smem(self, depth: Depth) -> int:
         """Bytes of shared memory of a CTA with rings of ``depth`` slots."""

@@ -64,8 +64,8 @@ CROWDED_ROWS_PER_CYCLE: Final = constant(
     12,
     "rows/cycle",
     "rows of TMA boxes that L2 serves where several lie in a line, which many CTAs want",
-    formula="l2 = ... + rows * CTAs that share the tile / CROWDED_ROWS_PER_CYCLE, rows shorter "
-    "than a line",
+    formula="l2 = ... + rows * CTAs that copy the same at once / CROWDED_ROWS_PER_CYCLE, rows "
+    "shorter than a line",
     source=measured(
         "H200, boxes of 64 rows that 132 CTAs read together, a row of 16 bytes every 16 11.7 a "
         "cycle, 48 of 48 13.2; by 66 CTAs, or a row a line, nothing",
@@ -160,7 +160,8 @@ class Asking(NamedTuple):
     """Those of a wave."""
 
 
-_ALONE: Final = Asking()
+_OTHERS: Final = Asking()
+"""All SMs copy, each something else."""
 
 
 def of_copy(
@@ -169,7 +170,7 @@ def of_copy(
     machine: Machine,
     rate: float,
     outside: float = 0.0,
-    asking: Asking = _ALONE,
+    asking: Asking = _OTHERS,
 ) -> Usage:
     """Cycles of a tile copy from global memory.
 
