@@ -284,8 +284,10 @@ def _usages(
     running: float,
 ) -> Iterator[Usage]:
     """What each statement asks of the pipes in one iteration, ``running`` of the SMs copying."""
+    together = running > 0 and not is_implicit_gemm(loop, copies)
     for copy, plan in copies_of(loop, copies):
-        asking = _asking(info, loop, copy, machine, running)
+        sharing, at_once = _sharing(info, loop, copy, machine)
+        asking = Asking(running, sharing, at_once if together else 0.0)
         yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), asking)
     for op in loop.ops:
         if isinstance(op, StatementInfo):
@@ -299,15 +301,15 @@ def _usages(
         before = matmul.a
 
 
-def _asking(
-    info: KernelInfo, loop: LoopInfo, copy: CopyInfo, machine: Machine, running: float
-) -> Asking:
-    """Who copies beside a CTA, the same tile as a mean; nobody where that is not known."""
+def _sharing(
+    info: KernelInfo, loop: LoopInfo, copy: CopyInfo, machine: Machine
+) -> tuple[float, float]:
+    """CTAs that copy the same tile, and those of a wave, as a mean; 0 where that is not known."""
     tiles = (cta_count(info) or 0) * (loop.outer or 1)
     copied = tiles * (loop.trip or 0) * shared_bytes(copy)
     sharing = copied / copy.src_bytes if copy.src_bytes else 0.0
-    at_once = sharing / max(1.0, tiles / machine.sms) if running else 0.0
-    return Asking(running, min(sharing, machine.sms), min(at_once, machine.sms))
+    at_once = sharing / max(1.0, tiles / machine.sms)
+    return min(sharing, machine.sms), min(at_once, machine.sms)
 
 
 def _outside(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:
