@@ -111,15 +111,27 @@ def _check_like(
         raise _refused(nest, Reason("registers.unlike", buffers=tiles))
     position = [Var(f"e{n}", "int32") for n in range(len(part.loops))]
     lane = Var("v", "int32")
-    values, _ = solve(nest, access, part.coordinates(position, lane))
+    values, known = solve(nest, access, part.coordinates(position, lane))
     alike, guards = solve(nest, beside, second.coordinates(*second.place_beside(position, lane)))
     same = set(alike) <= set(values) if of_part else set(values) == set(alike)
     same = same and all(
         analyzer.can_prove_equal(values[var], value) for var, value in alike.items()
     )
-    fixed = [guard for guard in guards if isinstance(guard, tirx.EQ)]
-    if not same or not all(analyzer.can_prove(guard) for guard in fixed):
+    if not same or not all(_follows(guard, known, analyzer) for guard in _fixed(guards)):
         raise _refused(nest, Reason("registers.apart", buffers=tiles))
+
+
+def _fixed(guards: Sequence[Expr]) -> list[tirx.EQ]:
+    """Return those that a constant index makes, such as the only row of a tile that is wanted."""
+    return [guard for guard in guards if isinstance(guard, tirx.EQ)]
+
+
+def _follows(guard: tirx.EQ, known: Sequence[Expr], analyzer: Any) -> bool:
+    """Whether ``guard`` holds everywhere, or says of one tile what ``known`` says of the other."""
+    return analyzer.can_prove(guard) or any(
+        analyzer.can_prove_equal(guard.a, other.a) and analyzer.can_prove_equal(guard.b, other.b)
+        for other in _fixed(known)
+    )
 
 
 def _refused(nest: Nest, why: Reason) -> LoweringError:

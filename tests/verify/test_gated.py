@@ -40,6 +40,16 @@ def test_a_gated_gemm_is_right_in_every_timing(target: str, activation: str) -> 
     assert verdict.ok, str(verdict)
 
 
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_single_token_is_copied_by_tma_as_more_are(m: int) -> None:
+    """A constant index of both sums was said to be in other registers of each."""
+    spec = GatedGemm(m, 136, 200)
+    kernel = pipeliner.build(schedule_gemm(spec, GemmTile(8, 64, 64)), "sm_90a", **WAYS["sm_90a"])
+    assert kernel.plan.roles
+    verdict = verify_workload(kernel, spec)
+    assert verdict.ok, str(verdict)
+
+
 @pytest.mark.parametrize("target", WAYS)
 def test_every_mutant_of_a_gated_gemm_dies(target: str) -> None:
     def family() -> dict[str, Callable[[], Kernel]]:
