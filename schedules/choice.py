@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +32,7 @@ from .tile_space import (
 )
 from .tiles import (
     AttentionTile,
+    ChosenTile,
     ConvTile,
     DepthwiseTile,
     GemmTile,
@@ -116,7 +117,7 @@ def default_tile(
     instruction: Instruction = ...,
     splits: int | None = ...,
     accumulate: AccumulateAsked = ...,
-) -> GemmTile | DepthwiseTile | GroupTile | LoopTile: ...
+) -> ChosenTile: ...
 
 
 def default_tile(
@@ -125,7 +126,7 @@ def default_tile(
     instruction: Instruction = "auto",
     splits: int | None = None,
     accumulate: AccumulateAsked = "auto",
-) -> GemmTile | DepthwiseTile | GroupTile | LoopTile:
+) -> ChosenTile:
     """The tile with the least predicted time on ``machine``.
 
     ``instruction``: what is to multiply it. ``splits``: of the reduction (split-K); None: more than
@@ -135,6 +136,21 @@ def default_tile(
     small groups a tile of rows where that is faster. Raises WorkloadError when
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
+    return next(ranked_tiles(workload, machine, instruction, splits, accumulate))[0]
+
+
+def ranked_tiles(
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = "auto",
+    splits: int | None = None,
+    accumulate: AccumulateAsked = "auto",
+) -> Iterator[tuple[ChosenTile, float]]:
+    """The tiles of ``default_tile``, best first, each with its predicted microseconds.
+
+    Each is the one to take were those before it none. 0: no time is predicted of it. Raises what
+    ``default_tile`` raises.
+    """
     depthwise = isinstance(workload, (Conv, ConvInputGrad)) and is_depthwise(workload)
     of_weights = isinstance(workload, ConvWeightGrad) and weights_tile(workload, machine)
     by_thread = depthwise or of_weights
@@ -142,24 +158,59 @@ def default_tile(
     if splits not in (None, 1) and (by_thread or whole):
         raise WorkloadError("split.no_matmul", workload=workload.name)
     if isinstance(workload, LOOPS):
-        times = compare_loops(workload, machine, instruction, accumulate, splits)
+        yield from _ranked_loops(workload, machine, instruction, accumulate, splits)
+    elif isinstance(workload, (Conv, ConvInputGrad)) and depthwise:
+        yield depthwise_tile(workload, machine), 0.0
+    elif of_weights:
+        yield of_weights, 0.0
+    else:
+        yield from _ranked_matmuls(workload, machine, instruction, accumulate, splits)
+
+
+def _ranked_loops(
+    workload: LoopWorkload,
+    machine: Machine,
+    instruction: Instruction,
+    accumulate: AccumulateAsked,
+    splits: int | None,
+) -> Iterator[tuple[LoopTile, float]]:
+    times = compare_loops(workload, machine, instruction, accumulate, splits)
+    while times:
+        best: LoopTile
         if isinstance(workload, Attention):
-            return best_attention(workload, machine, times, (SAME_WAVE, SAME_TIME))
-        return min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
-    if isinstance(workload, (Conv, ConvInputGrad)) and depthwise:
-        return depthwise_tile(workload, machine)
-    if of_weights:
-        return of_weights
-    found = compare_tiles(workload, machine, instruction, splits, accumulate, within=WORTH_A_PLAN)
-    best = found.best
-    if isinstance(workload, Conv) and splits in (None, 1) and instruction in BY_WARPS:
-        rows = faster_groups(workload, machine, best.tile, best.us)
-        if rows is not None:
-            return rows
-    if best.depth:  # its neighbours were part of the comparison
-        return best.tile
-    what = contraction_of(workload, best.tile)
-    return in_raster_groups(what, best.tile, machine)
+            best = best_attention(workload, machine, times, (SAME_WAVE, SAME_TIME))
+        else:
+            best = min(times, key=lambda tile: (times[tile], -tile.m * tile.n))
+        yield best, times.pop(best)
+
+
+def _ranked_matmuls(
+    workload: Gemm | Convolution,
+    machine: Machine,
+    instruction: Instruction,
+    accumulate: AccumulateAsked,
+    splits: int | None,
+) -> Iterator[tuple[GemmTile | GroupTile, float]]:
+    known: list[GemmTile] = []
+    yielded: set[GemmTile] = set()
+    for within in (WORTH_A_PLAN, math.inf):
+        found = compare_tiles(workload, machine, instruction, splits, accumulate, within)
+        left = found.without(known)
+        may_have_rows = splits in (None, 1) and instruction in BY_WARPS and not known
+        if isinstance(workload, Conv) and may_have_rows:
+            rows = faster_groups(workload, machine, found.best.tile, found.best.us)
+            if rows is not None:
+                yield rows, 0.0
+        while left is not None:
+            best = left.best
+            known.append(best.tile)
+            left = left.without(known)
+            tile = best.tile
+            if not best.depth:  # else its neighbours were part of the comparison
+                tile = in_raster_groups(contraction_of(workload, tile), tile, machine)
+            if tile not in yielded:
+                yielded.add(tile)
+                yield tile, best.us
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +265,12 @@ class ComparedTiles:
             return whole
         return replace(split, tile=replace(split.tile, why=_why_split(split, whole, self.machine)))
 
+    def without(self, tiles: Sequence[GemmTile]) -> ComparedTiles | None:
+        """What is left but for ``tiles``; None: no whole ones, or nothing at all."""
+        whole = tuple(one for one in self.whole if one.tile not in tiles)
+        parts = tuple(one for one in self.parts if one.tile not in tiles)
+        return replace(self, whole=whole, parts=parts) if whole else None
+
     def tie_break(self, chosen: GemmTile) -> Reason | None:
         """Why ``chosen`` is taken though another is faster; None: it is fastest, or not taken."""
         if replace(self.best.tile, raster_group=chosen.raster_group) != chosen:
@@ -239,24 +296,27 @@ def compare_loops(
 ) -> dict[LoopTile, float]:
     """The predicted time of each tile of a loop that ``default_tile`` chooses from.
 
-    A tile of a warp or two only where its loop is pipelined: what fills one slot is more than so
-    few threads have registers for. Raises what ``default_tile`` raises.
+    A tile of a warp or two only where its loop is pipelined, or where there is no other: what fills
+    one slot is more than so few threads have registers for. Raises what ``default_tile`` raises.
     """
     request = Request(instruction=instruction, accumulate=accumulate)
     found: dict[LoopTile, float] = {}
+    unpipelined: dict[LoopTile, float] = {}
     failed: PipelinerError | None = None
 
     def compare(tile: LoopTile) -> None:
         plan = Ranking(loop_info(workload, tile), machine, request).best().plan
-        pipelined = any(loop.pipelined for loop in plan.loops)
-        if plan.matmuls and plan.predicted_us > 0.0 and (pipelined or tile.m not in FEW_QUERIES):
-            found[tile] = plan.predicted_us
+        if plan.matmuls and plan.predicted_us > 0.0:
+            pipelined = any(loop.pipelined for loop in plan.loops)
+            few = tile.m in FEW_QUERIES and not pipelined
+            (unpipelined if few else found)[tile] = plan.predicted_us
 
     for tile in loop_tiles(workload, machine, splits):
         try:
             compare(tile)
         except PipelinerError as err:  # what is demanded does not fit this tile
             failed = err
+    found = found or unpipelined
     if found and isinstance(workload, Attention):
         best = best_attention(workload, machine, found, (SAME_WAVE, SAME_TIME))
         for walked in walked_tiles(workload, best, machine):

@@ -32,6 +32,13 @@ FEW_QUERIES: Final = (16, 32)
 FEW_KEYS: Final = (32, 64, 128)
 """Keys of a step of so few queries."""
 
+NARROW_KEYS: Final = (32, 48)
+"""Keys of a step to compare, too, where warps multiply and heads have more than ``NARROW_FROM``
+columns: their sums leave a thread few registers for scores."""
+
+NARROW_FROM: Final = 128
+"""Columns of a head up to which 64 keys and more fit beside its sums."""
+
 KEYS: Final = tuple(range(64, 177, 16))
 """Keys of a step to compare; the scores of 64 queries and 176 keys are 88 registers a thread."""
 
@@ -57,21 +64,25 @@ def attention_tiles(
     """The tiles of attention to compare: those of which Q, K and V fit into shared memory once.
 
     No tile but the smallest is larger than all queries or all keys. Heads that share keys are
-    grouped where they then need fewer tiles. ``splits``: of the keys; None: one, and so many that
+    grouped where they then need fewer tiles. Where FMA multiplies, rows pass through shared memory,
+    which few of them leave room for. ``splits``: of the keys; None: one, and so many that
     the CTAs fill the SMs once or more, where there are fewer of them.
     """
     row = element_bytes(attention.storage) * attention.dim
     keys = -(-attention.keys // FEWEST_KEYS) * FEWEST_KEYS
-    few = (
-        []
-        if machine.multiplies_by_warpgroup
-        else [m for m in FEW_QUERIES if _rows(attention, m) <= m]
+    few: list[int] = []
+    if machine.mma(attention.storage) is None:
+        few = list(FEW_QUERIES)
+    elif not machine.multiplies_by_warpgroup:
+        few = [m for m in FEW_QUERIES if _rows(attention, m) <= m][:1]
+    queries = [*few, *(m for m in QUERIES if m < attention.queries + QUERIES[0])]
+    narrow = (
+        NARROW_KEYS if attention.dim > NARROW_FROM and not machine.multiplies_by_warpgroup else ()
     )
-    queries = [*few[:1], *(m for m in QUERIES if m < attention.queries + QUERIES[0])]
     found = [
         AttentionTile(m, n, grouped=is_grouped(attention, m))
         for m in queries
-        for n in [n for n in (FEW_KEYS if m in few else KEYS) if n <= keys] or [keys]
+        for n in [n for n in (FEW_KEYS if m in few else (*narrow, *KEYS)) if n <= keys] or [keys]
         if (m + 2 * n) * row <= machine.smem_per_cta
     ]
     if splits is not None:

@@ -15,11 +15,11 @@ from ..cost.timing import matmuls_of
 from ..cost.work import work_of
 from ..diagnostics import Reason, replaced
 from ..errors import PlanError, TargetError
-from ..instructions.accumulators import spread_alike, words_beside
+from ..instructions.accumulators import shared_row_bytes, spread_alike, words_beside
 from ..instructions.mapping import map_matmul
 from ..instructions.registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
 from ..instructions.warpgroup_registers import math_warp_registers
-from ..instructions.warps import Mapping
+from ..instructions.warps import Mapping, warp_layouts
 from ..instructions.wgmma import consumer_groups
 from ..machine import Machine
 from ..machine.constant import chosen, constant
@@ -139,7 +139,8 @@ def _loop_work(
     request: Request,
 ) -> LoopWork:
     """The loop with copies ``plans``; ``registers``: of a thread, as matmuls are mapped."""
-    beside = staged_bytes(stores) + (BARRIER_BYTES if have_producer(plans) else 0)
+    barriers = BARRIER_BYTES if have_producer(plans) else 0
+    beside = staged_bytes(stores) + barriers + shared_row_bytes(info, matmuls)
     loop = laid_out(found, plans, machine)
     copying = producer_threads(matmuls) if have_producer(plans) else 0
     most = machine.max_registers_per_thread
@@ -243,7 +244,10 @@ def _moved(
 def _map_matmuls(
     info: KernelInfo, machine: Machine, request: Request
 ) -> tuple[tuple[MatmulPlan, ...], int, int, tuple[Reason, ...]]:
-    """Plans of matmuls, threads of a CTA, registers of a thread, and what was not mapped."""
+    """Plans of matmuls, threads of a CTA, registers of a thread, and what was not mapped.
+
+    PlanError: of a function whose threads are ours some matmuls are mapped, and others are not.
+    """
     plans: list[MatmulPlan] = []
     reasons: list[Reason] = []
     threads = info.threads or None
@@ -258,11 +262,14 @@ def _map_matmuls(
                 done[op.op] = map_matmul(op, machine, pinned, threads, beside[op.op])
             else:
                 alike = [one for one in spread_alike(op, info.loops) if one.op not in done]
-                done.update(_map_alike(alike, machine, request, threads, beside))
+                rest = [one for one in matmuls if one not in alike and one.op not in done]
+                done.update(_map_alike(alike, rest, machine, request, threads, beside))
         mapped = done[op.op]
         if isinstance(mapped, Mapping):
             plans.append(mapped.plan)
             threads, registers = mapped.threads, max(registers, mapped.registers)
+        elif plans and not info.threads:
+            raise PlanError("mapping.none", op=op.op, why=mapped)
         else:
             reasons.append(Reason("mapping.left_out", op=op.op, why=mapped))
     return (
@@ -275,6 +282,7 @@ def _map_matmuls(
 
 def _map_alike(
     ops: Sequence[MatmulInfo],
+    rest: Sequence[MatmulInfo],
     machine: Machine,
     request: Request,
     threads: int | None,
@@ -282,30 +290,69 @@ def _map_alike(
 ) -> dict[str, Mapping | Reason]:
     """Mappings of matmuls whose accumulators one instruction is to spread in one way.
 
-    Where it cannot, those of the first one's accumulator alone. ``beside``: words of other
-    accumulators of the CTA than that of each op.
+    By the first one's best warps, or by others that suit all of them and by whose threads ``rest``
+    can be mapped, too. Where none do, those of the first one's accumulator alone. ``beside``: words
+    of other accumulators of the CTA than that of each op.
     """
     first, *others = ops
     mapped = map_matmul(first, machine, request, threads, beside[first.op])
-    done: dict[str, Mapping | Reason] = {first.op: mapped}
-    if isinstance(mapped, Reason) or not others:
-        return done | {op.op: Reason("mapping.as_other", op=first.op) for op in others}
+    if isinstance(mapped, Reason) or not (others or rest):
+        alike = {op.op: Reason("mapping.as_other", op=first.op) for op in others}
+        return {first.op: mapped, **alike}
+    own = [op for op in ops if op.acc == first.acc]
+    ways = _by_warps(first, mapped, request, threads)
+    same = replace(request, instruction=ways[0].instruction)
+    for some, asked in ((ops, same), (own, same), (own, request)):
+        left = [op for op in (*others, *rest) if op not in some]
+        for way in ways:
+            found = _mapped_as(some, machine, way, threads, beside)
+            if (
+                found
+                and _mapped_as(left, machine, asked, found[first.op].threads, beside) is not None
+            ):
+                return dict(found)
+    if request.instruction == "auto" and mapped.plan.instruction != "simt":
+        by_fma = replace(request, instruction="simt")
+        return _map_alike(ops, rest, machine, by_fma, threads, beside)
+    return {op.op: map_matmul(op, machine, ways[0], threads, beside[op.op]) for op in own}
+
+
+def _by_warps(
+    op: MatmulInfo, mapped: Mapping, request: Request, threads: int | None
+) -> list[Request]:
+    """Requests for the instruction and the warps that ``op`` is mapped to, then for other warps."""
     plan = mapped.plan
-    simt = plan.instruction == "simt"
-    alike = replace(
-        request,
-        instruction=kind(plan),
-        warps=plan.warps,
-        thread_tile=plan.thread_tile if simt else None,
-    )
-    try:
-        return done | {
-            op.op: map_matmul(op, machine, alike, mapped.threads, beside[op.op]) for op in others
-        }
-    except (PlanError, TargetError):
-        own = [op for op in ops if op.acc == first.acc]
-        if len(own) < len(ops):
-            return _map_alike(own, machine, request, threads, beside)
-        if simt or request.instruction != "auto":
-            raise
-        return _map_alike(ops, machine, replace(request, instruction="simt"), threads, beside)
+    asked = replace(request, instruction=kind(plan))
+    best = replace(asked, warps=plan.warps)
+    if kind(plan) == "simt":
+        best = replace(best, thread_tile=plan.thread_tile)
+    if request.warps is not None or uses_wgmma((plan,)):
+        return [best]
+    layouts = sorted(warp_layouts(op, None, threads), key=_warps_sharing_rows)
+    return [best, *(replace(asked, warps=layout) for layout in layouts)]
+
+
+def _mapped_as(
+    ops: Sequence[MatmulInfo],
+    machine: Machine,
+    asked: Request,
+    threads: int | None,
+    beside: dict[str, int],
+) -> dict[str, Mapping] | None:
+    """Mappings of all ``ops`` by one number of threads; None: one of them has none."""
+    found: dict[str, Mapping] = {}
+    for op in ops:
+        try:
+            mapped = map_matmul(op, machine, asked, threads, beside[op.op])
+        except (PlanError, TargetError):
+            return None
+        if isinstance(mapped, Reason):
+            return None
+        found[op.op], threads = mapped, mapped.threads
+    return found
+
+
+def _warps_sharing_rows(layout: tuple[int, int]) -> tuple[int, int]:
+    """Warps that have a part of each row, which is to be little, and all warps."""
+    rows, columns = layout
+    return columns, rows * columns

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..plan import MatmulPlan
 from ..values.facts import KernelInfo, LoopInfo, MatmulInfo
 from .dtypes import element_bytes
 
@@ -57,6 +58,35 @@ def spread_alike(op: MatmulInfo, loops: Sequence[LoopInfo]) -> list[MatmulInfo]:
         and ((other.m, other.n, other.acc_dtype) == shape or _share_rows(op, other))
     ]
     return [op, *same, *beside]
+
+
+def shared_row_bytes(info: KernelInfo, plans: Sequence[MatmulPlan]) -> int:
+    """Bytes of shared memory through which warps pass rows that several of them have parts of.
+
+    Between two matmuls: the sums of the first, once to compute of their rows and once to change
+    them, and what the second multiplies. Shared memory that is planned too small is refused when
+    it is placed, so this need not be all of it.
+    """
+    every = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+    planned = {plan.op: plan for plan in plans}
+    if len({op.acc for op in every}) < 2 or any(op.op not in planned for op in every):
+        return 0
+    sums = sum(
+        2 * op.m * (op.n + 1) * element_bytes(op.acc_dtype)
+        for op in every
+        if op.by_rows and not op.computed and shares_rows(planned[op.op])
+    )
+    operands = sum(
+        op.m * op.k * element_bytes(op.a_dtype)
+        for op in every
+        if op.computed and planned[op.op].operand == "shared"
+    )
+    return sums + operands
+
+
+def shares_rows(plan: MatmulPlan) -> bool:
+    """Whether several warps have parts of each row of a tile, or several threads, by FMA."""
+    return plan.warps[1] > 1 or plan.instruction == "simt"
 
 
 def _words(op: MatmulInfo) -> int:

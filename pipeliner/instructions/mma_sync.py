@@ -4,12 +4,15 @@
 
 A larger warp tile reads each operand from shared memory less often. Registers bound it: a warp
 holds its accumulators, and two sets of fragments so that the next k-step's loads run under this
-one's arithmetic.
+one's arithmetic. Where something is computed of rows, or of the sums another matmul reads, a warp
+that has whole rows and one set is better than one that has parts of rows, which warps would pass to
+each other through shared memory.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Final
 
 from ..diagnostics import Reason
@@ -68,12 +71,19 @@ def map_mma_sync(
             continue
         others = beside // (math.prod(layout) * WARP)
         computed = operand != "shared" and _reads_where_computed(info, layout)
-        registers = _mma_registers(info, rate, rows, columns, others, computed=computed)
-        if registers > machine.max_registers_per_thread:
+        of_warp = partial(_mma_registers, info, rate, rows, columns, others, computed=computed)
+        fitting = (
+            (sets, registers)
+            for sets in _sets_of_fragments(info)
+            if (registers := of_warp(sets)) <= machine.max_registers_per_thread
+        )
+        sets, registers = next(fitting, (0, 0))
+        if not sets:
             continue
         count = layout[0] * layout[1]
         score = (
             float(info.by_rows and layout[1] > 1),  # a row that several warps share
+            -float(sets),
             float(max(0, most - count)),  # warp schedulers without a warp idle
             float(columns % (2 * n) != 0),  # ldmatrix.x4 fills two B fragments at once
             float(count * (rows + columns)),  # operand rows read from shared memory
@@ -110,6 +120,11 @@ def map_mma_sync(
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
 
 
+def _sets_of_fragments(info: MatmulInfo) -> tuple[int, ...]:
+    """Sets of fragments that a warp may hold at most, the preferred one first."""
+    return (2, 1) if info.by_rows or info.computed else (2,)
+
+
 def _reads_where_computed(info: MatmulInfo, layout: tuple[int, int]) -> bool:
     """Whether operand A is computed in registers, of rows that each warp has whole.
 
@@ -138,19 +153,27 @@ def _reason(rate: MmaRate, machine: Machine, tile: tuple[int, int], registers: i
 
 
 def _mma_registers(
-    info: MatmulInfo, rate: MmaRate, rows: int, columns: int, others: int, *, computed: bool
+    info: MatmulInfo,
+    rate: MmaRate,
+    rows: int,
+    columns: int,
+    others: int,
+    sets: int,
+    *,
+    computed: bool,
 ) -> int:
     """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS.
 
-    ``others``: registers of other accumulators. ``computed``: operand A takes the place of those.
+    ``others``: registers of other accumulators. ``sets``: at most. ``computed``: operand A takes
+    the place of those.
     """
     bits = 8 * element_bytes(info.a_dtype)
     accumulator_bits = 16 if info.acc_dtype == "float16" else 32
     lanes = 32 * WARP
     accumulators = rows * columns * accumulator_bits // lanes + others
-    buffers = 2 if _keeps_second(info.k // rate.k, accumulators) else 1
-    left = 0 if computed else buffers * rows * rate.k * bits // lanes
-    right = buffers * columns * rate.k * bits // lanes
+    sets = min(sets, 2 if _keeps_second(info.k // rate.k, accumulators) else 1)
+    left = 0 if computed else sets * rows * rate.k * bits // lanes
+    right = sets * columns * rate.k * bits // lanes
     return accumulators + left + right + OVERHEAD_REGISTERS
 
 

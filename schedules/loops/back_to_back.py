@@ -57,6 +57,9 @@ from .products import guarded, piece_of
 ROWS: Final = (64, 128, 192)
 """Rows of a tile to compare: one to three warpgroups of 64."""
 
+FEW_ROWS: Final = 32
+"""The same where FMA multiplies, whose threads have fewer sums than those of warps."""
+
 COSTS: Final[Mapping[str, tuple[int, int]]] = {"relu": (1, 0), "silu": (1, 1), "gelu": (56, 2)}
 """Arithmetic and transcendental operations of an activation of an element."""
 
@@ -207,9 +210,10 @@ def back_to_back_tiles(
     once or twice, where tiles of rows do not.
     """
     size = element_bytes(what.storage)
+    few = (FEW_ROWS,) if machine.mma(what.storage) is None else ()
     found = [
         RowTile(m, n)
-        for m, n in itertools.product(ROWS, COLUMNS)
+        for m, n in itertools.product((*few, *ROWS), COLUMNS)
         if m < what.m + ROWS[0] and n < what.n + COLUMNS[0]
         if (m * what.k + n * (what.k + what.p)) * size <= machine.smem_per_cta
     ]

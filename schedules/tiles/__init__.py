@@ -181,6 +181,9 @@ class RowTile:
 LoopTile: TypeAlias = "AttentionTile | RowTile"
 """The tile of a workload of several operations a loop, one of ``LOOPS``."""
 
+ChosenTile: TypeAlias = "GemmTile | DepthwiseTile | GroupTile | LoopTile"
+"""What is chosen of a workload."""
+
 Tile: TypeAlias = "GemmTile | DepthwiseTile | GroupTile | NaiveTile | LoopTile"
 """The tile of any schedule; a ConvTile is a GemmTile."""
 
