@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import PipelinerError, WorkloadError
+from ..kernel.chosen_tile import chosen_tile
 from ..kernel.compiled import Kernel
-from ..machine import machine_for
 from ..measuring import Builder, BuiltCandidate, Inputs, MadeAtItsTurn, Recipe, Runner
 from ..measuring.compiling import CandidateKernel
 from ..measuring.lab import Make
@@ -33,7 +33,6 @@ from ..schedules import (
     RowGemm,
     RowTile,
     ScaledGemm,
-    default_tile,
 )
 from ..schedules.tiles import Tile
 from ..schedules.workloads import LOOPS, Spec
@@ -111,10 +110,7 @@ class OwnKernel(Recipe):
     @functools.cached_property
     def tile(self) -> Tile:
         """The tile, chosen where it is first asked for: in the process that compiles."""
-        machine, request = machine_for(self.target), self.request
-        return self.asked or default_tile(
-            self.spec, machine, request.instruction, accumulate=request.accumulate
-        )
+        return self.asked or chosen_tile(self.spec, self.target, self.request).tile
 
     def of(self) -> Candidate:
         return Candidate(self.tile, self.request)

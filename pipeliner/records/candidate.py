@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from .. import versions
+from ..diagnostics import Why
 from ..errors import RecordsError, ToolError
+from ..kernel.chosen_tile import chosen_tile
 from ..machine import Machine, machine_for
 from ..plan import KernelPlan
 from ..plan.request import Request
@@ -32,7 +34,6 @@ from ..schedules import (
     RowGemm,
     RowTile,
     ScaledGemm,
-    default_tile,
 )
 from ..schedules.closed_form import kernel_info
 from ..schedules.scheduled import scheduled
@@ -82,11 +83,13 @@ _KIND: Final = "kind"
 class Candidate:
     """One way to make a workload's kernel: how it is tiled, and what is asked of the pipeliner.
 
-    ``tile``: of a function of the user's, the knobs that it is made with.
+    ``tile``: of a function of the user's, the knobs that it is made with. ``why``: why it is this
+    one, where the model chose it.
     """
 
     tile: Tile | Knobs
     request: Request = NOTHING_ASKED
+    why: Why = field(default="", compare=False)
 
     def function(self, spec: AnyWorkload) -> Any:
         """The workload, scheduled; WorkloadError: the tile is another kind's."""
@@ -140,9 +143,8 @@ def default_candidate(
     """What is taken where nothing was measured: the model's choice of a tile for ``request``."""
     if isinstance(spec, FunctionWorkload):
         return Candidate(Knobs(), request)
-    machine = machine_for(target)
-    tile = default_tile(spec, machine, request.instruction, accumulate=request.accumulate)
-    return Candidate(tile, request)
+    chosen = chosen_tile(spec, target, request)
+    return Candidate(chosen.tile, request, chosen.why)
 
 
 def is_workload(value: Any) -> bool:

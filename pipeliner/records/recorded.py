@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import knobs
-from ..diagnostics import Reason, Why
+from ..diagnostics import Reason, Why, all_of
 from ..errors import PipelinerError
 from ..kernel.compiled import Kernel, plan_of
 from ..plan import PLAN_ATTR, KernelPlan
@@ -44,14 +44,14 @@ def recorded(spec: AnyWorkload, target: Any, request: Request, db: str | Path | 
     """
     named = db or knobs.records()
     if named is None:
-        return Choice(default_candidate(spec, target, request))
+        return _by_model(spec, target, request)
     path = Path(named)
     if request != NOTHING_ASKED:
         why = Reason("recorded.not_used", file=path.name)
-        return Choice(default_candidate(spec, target, request), why)
+        return _by_model(spec, target, request, why)
     if db is None and not path.exists():
         why = Reason("recorded.no_file", file=path.name)
-        return Choice(default_candidate(spec, target), why)
+        return _by_model(spec, target, request, why)
     key = (workload_key(spec), machine_key(target), versions_key())
     with Records(path, create=False) as records:
         best = records.best(*key)
@@ -68,7 +68,13 @@ def recorded(spec: AnyWorkload, target: Any, request: Request, db: str | Path | 
     why = Reason("recorded.no_record", machine=key[1], **asked)
     if elsewhere is not None:
         why = Reason("recorded.other_versions", found=elsewhere.versions, **asked)
-    return Choice(default_candidate(spec, target), why)
+    return _by_model(spec, target, request, why)
+
+
+def _by_model(spec: AnyWorkload, target: Any, request: Request, why: Why = "") -> Choice:
+    """What the model chooses; ``why``: what the plan is to say beside that."""
+    candidate = default_candidate(spec, target, request)
+    return Choice(candidate, all_of((why, candidate.why)))
 
 
 def with_proof(record: Record, kernel: Kernel) -> Record:

@@ -292,7 +292,7 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     target, request = cuda_target(workload.target_of(args)), workload.requested(args)
     asked = (args.tile, args.splits, args.persistent)
     given = any(option is not None for option in asked)
-    tile = workload.tile_of(spec, target, request, *asked) if given else None
+    tile = workload.tile_of(spec, target, request, *asked)[0] if given else None
     return [bench.contenders(spec, target, request, tile, peers=args.peers, hot=args.hot)]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...diagnostics import Why
     from ...machine import Machine
     from ...plan.request import Request
-    from ...schedules.tiles import DepthwiseTile, GemmTile, GroupTile, LoopTile
+    from ...schedules.tiles import ChosenTile, GemmTile, LoopTile
     from ...schedules.workloads import Gemm, Spec
 
 DEFAULT_TARGET: Final = "h100"
@@ -197,10 +197,10 @@ def scheduled(
     from ...schedules import GemmTile
     from ...schedules.scheduled import scheduled as cut_by
 
-    made = tile_of(spec, target, request, tile, splits, ctas)
+    made, why = tile_of(spec, target, request, tile, splits, ctas)
     of_matmul = made if isinstance(made, GemmTile) else None
     function = cut_by(spec, made)
-    return ScheduledFunction(function, target, request, spec, of_matmul, cut=made)
+    return ScheduledFunction(function, target, request, spec, of_matmul, why=why, cut=made)
 
 
 def tile_of(
@@ -210,26 +210,28 @@ def tile_of(
     tile: tuple[int, ...] | None,
     splits: int | None,
     ctas: int | None,
-) -> GemmTile | DepthwiseTile | GroupTile | LoopTile:
-    """The tile of one of our workloads; what is None is chosen for the machine.
+) -> tuple[ChosenTile, Why]:
+    """The tile of one of our workloads, and why; what is None is chosen for the machine.
 
     ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
     """
+    from ...kernel.chosen_tile import chosen_tile
     from ...machine import machine_for
-    from ...schedules import AttentionTile, GemmTile, GroupedGemm, RowGemm, RowTile, default_tile
+    from ...schedules import AttentionTile, GemmTile, GroupedGemm, RowGemm, RowTile
 
+    made: ChosenTile
     if tile is None:
-        machine = machine_for(target)
-        made = default_tile(spec, machine, request.instruction, splits, request.accumulate)
+        chosen = chosen_tile(spec, target, request, splits)
+        made, why = chosen.tile, chosen.why
     else:
-        made = _given_tile(spec, machine_for(target), tile, splits)
+        made, why = _given_tile(spec, machine_for(target), tile, splits), ""
     if ctas is None:
-        return made
+        return made, why
     if isinstance(made, RowTile) and isinstance(spec, (RowGemm, GroupedGemm)):
-        return replace(made, persistent=ctas or None)
+        return replace(made, persistent=ctas or None), why
     if not isinstance(made, (GemmTile, AttentionTile)):
         raise WorkloadError("option.persistent", workload=spec.name, count=ctas)
-    return replace(made, persistent=ctas or None)
+    return replace(made, persistent=ctas or None), why
 
 
 def _given_tile(
