@@ -8,11 +8,10 @@ import pipeliner
 from pipeliner.errors import PlanError
 from pipeliner.machine import H200
 from pipeliner.plan.request import Request
-from pipeliner.proof.prove import prove
 from pipeliner.records.candidate import Candidate
 from pipeliner.schedules import GatedGemm, Gemm, GemmTile, default_tile, schedule_gemm
-from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
+from tests.verify.proved import assert_right_and_proved
 
 SQUARE = GemmTile(64, 64, 64)
 
@@ -44,9 +43,7 @@ def test_each_element_is_stored_once_inside_the_tensor(case: str) -> None:
     (store,) = kernel.plan.stores
     assert (store.mechanism, store.box[1]) == ("coalesced", 64)
     assert "s2g" not in kernel.cuda
-    verdict = verify_workload(kernel, gemm)
-    assert verdict.ok, verdict
-    assert all(found.ok for found in prove(kernel.lowered).kernels)
+    assert_right_and_proved(kernel, gemm)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from pipeliner.proof.prove import prove
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.verification.verdict import verify_workload
 
+from .proved import assert_right_and_proved
+
 TILE = GemmTile(128, 64, 64, raster_group=2)
 """Two rows of tiles in a raster group: four neighbours are two rows and two columns of tiles."""
 
@@ -82,9 +84,7 @@ def test_slots_of_rings_that_differ_are_released_for_themselves(
     kernel = kernel_of(gemm, cluster=2, persistent=persistent, depth=depth)
     arrivals = {pair.rings[0]: pair.arrivals for pair in kernel.plan.mbarriers}
     assert arrivals == {"A_shared": 2, "B_shared": 4}
-    assert verify_workload(kernel, gemm).ok
-    (found,) = prove(kernel.lowered).kernels
-    assert found.ok, found.statement
+    assert_right_and_proved(kernel, gemm)
 
 
 def test_without_that_a_copy_lands_in_a_slot_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +112,7 @@ def test_a_grid_has_whole_clusters_whose_last_tiles_are_beyond_the_end(
     asked = {"instruction": "wgmma", "cluster": shape[0] * shape[1], "prove": False}
     kernel = pipeliner.build(schedule_gemm(gemm, tile), "h200", **asked)
     assert [(copy.multicast, copy.ranks) for copy in kernel.plan.copies] == shared
-    assert verify_workload(kernel, gemm).ok
-    assert all(found.ok for found in prove(kernel.lowered).kernels)
+    assert_right_and_proved(kernel, gemm)
 
 
 @settings(max_examples=6, deadline=None)
@@ -137,8 +136,7 @@ def test_any_cluster_is_right_and_proved_or_refused(
         kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100", **asked)
     except (LoweringError, PlanError):  # nothing is shared, or the grid has no whole clusters
         return
-    assert verify_workload(kernel, gemm).ok
-    assert all(found.ok for found in prove(kernel.lowered).kernels)
+    assert_right_and_proved(kernel, gemm)
 
 
 def test_a_sample_of_ctas_has_their_clusters() -> None:

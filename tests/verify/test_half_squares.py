@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import pipeliner
 from pipeliner.kernel.compiled import Kernel
-from pipeliner.proof.prove import prove
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.verification.verdict import verify_workload
+
+from .proved import assert_right_and_proved
 
 
 def kernel_of(gemm: Gemm, tile: GemmTile, **asked: object) -> Kernel:
@@ -46,9 +47,7 @@ def test_the_last_eight_are_half_a_square(
     assert [store.box for store in kernel.plan.stores] == [box]
     if gemm.dtype == "float16" and tile.splits == 1:
         assert "stmatrix_sync_aligned_m8n8_x2" in kernel.cuda
-    verdict = verify_workload(kernel, gemm)
-    assert verdict.ok, verdict
-    assert all(found.ok for found in prove(kernel.lowered).kernels)
+    assert_right_and_proved(kernel, gemm)
 
 
 def test_no_mutant_survives() -> None:

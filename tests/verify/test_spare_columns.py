@@ -11,10 +11,11 @@ from pipeliner.errors import PlanError
 from pipeliner.instructions import wgmma
 from pipeliner.kernel.compiled import Kernel
 from pipeliner.machine import H100
-from pipeliner.proof.prove import prove
 from pipeliner.schedules import Attention, Gemm, GemmTile, default_tile, schedule_gemm
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.verification.verdict import verify_workload
+
+from .proved import assert_right_and_proved
 
 
 def kernel_of(gemm: Gemm, tile: GemmTile, **asked: object) -> Kernel:
@@ -48,9 +49,7 @@ def test_boxes_fill_whole_blocks(gemm: Gemm, tile: GemmTile, boxes: int, nbytes:
 def test_what_lies_beside_the_tile_may_be_another_one_s() -> None:
     """Boxes of the first tile reach into columns of the second, of which they read nothing."""
     kernel = kernel_of(Gemm(64, 320, 256, layout="NN"), GemmTile(64, 160, 64), depth=3)
-    assert verify_workload(kernel, Gemm(64, 320, 256, layout="NN")).ok
-    (found,) = prove(kernel.lowered).kernels
-    assert found.ok, found.statement
+    assert_right_and_proved(kernel, Gemm(64, 320, 256, layout="NN"))
 
 
 @pytest.mark.parametrize("mechanism", ["tma", "cp_async"])
