@@ -44,14 +44,17 @@ def chosen_tile(spec: Spec, target: Any, request: Request, splits: int | None = 
     """The tile that is taken of ``spec`` where nothing was measured.
 
     The first of ``ranked_tiles`` that lowers as it is predicted, or of ``MOST_LOWERED`` the one of
-    the fastest kernel. ``splits``: as for ``default_tile``. Raises what ``default_tile`` raises,
-    and what the best tile raises where none lowers.
+    the fastest kernel; where a plan is given, the first. ``splits``: as for ``default_tile``.
+    Raises what ``default_tile`` raises, and what the best tile raises where none lowers.
     """
     asked = (request.instruction, splits, request.accumulate)
+    ranked = ranked_tiles(spec, machine_for(target), *asked)
+    if request.plan is not None:  # it is of one tile, and says itself where it does not fit
+        return Chosen(next(ranked)[0])
     made: dict[ChosenTile, float] = {}
     passed: dict[ChosenTile, Why] = {}
     failed: PipelinerError | None = None
-    for tile, us in itertools.islice(ranked_tiles(spec, machine_for(target), *asked), MOST_LOWERED):
+    for tile, us in itertools.islice(ranked, MOST_LOWERED):
         if us > min(made.values(), default=math.inf):
             break  # what was lowered is faster
         try:
