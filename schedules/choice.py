@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final, TypeAlias, overload
 
 from ..choice.bound import least_us
-from ..diagnostics import Reason
+from ..diagnostics import Reason, Why, is_code
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
 from ..plan.request import AccumulateAsked, Instruction, Request
@@ -303,10 +303,13 @@ def compare_loops(
     found: dict[LoopTile, float] = {}
     unpipelined: dict[LoopTile, float] = {}
     failed: PipelinerError | None = None
+    unmapped: list[Why] = []
 
     def compare(tile: LoopTile) -> None:
         plan = Ranking(loop_info(workload, tile), machine, request).best().plan
-        if plan.matmuls and plan.predicted_us > 0.0:
+        if not plan.matmuls:
+            unmapped.extend(why for why in plan.reasons if is_code(why, "mapping.left_out"))
+        elif plan.predicted_us > 0.0:
             pipelined = any(loop.pipelined for loop in plan.loops)
             few = tile.m in FEW_QUERIES and not pipelined
             (unpipelined if few else found)[tile] = plan.predicted_us
@@ -326,7 +329,7 @@ def compare_loops(
         return found
     if failed is not None and instruction != "auto":
         raise failed
-    reason = Reason("tile.no_plan") if failed is None else failed.reason
+    reason = next(iter(unmapped), Reason("tile.no_plan")) if failed is None else failed.reason
     raise WorkloadError("tile.none", workload=workload.name, machine=machine.name, why=reason)
 
 

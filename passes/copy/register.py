@@ -33,7 +33,6 @@ from ..ir.nodes import (
     buffer,
     collect,
     const_int,
-    has,
     i32,
     is_among,
     is_global,
@@ -179,7 +178,8 @@ def _units(value: Expr, may_load: Callable[[Any], bool]) -> list[Expr]:
         masked = masked_load(expr)
         if masked is not None:
             load, mask = masked
-            if all(map(may_load, collect(load, TensorLoad))) and not has(list(mask), TensorLoad):
+            loads = [one for part in (load, *mask) for one in collect(part, TensorLoad)]
+            if all(map(may_load, loads)):
                 add(expr)
             return
         if is_call(expr, "if_then_else"):

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner.errors import LoweringError
+from pipeliner.errors import LoweringError, WorkloadError
 from pipeliner.kernel import chosen_tile as chosen_module
 from pipeliner.kernel.chosen_tile import AS_PREDICTED, chosen_tile
 from pipeliner.machine import machine_for
 from pipeliner.plan.request import Request
-from pipeliner.schedules import Attention, AttentionTile, BackToBackGemm, Gemm, GemmTile, RowTile
+from pipeliner.schedules import (
+    Attention,
+    AttentionTile,
+    BackToBackGemm,
+    Gemm,
+    GemmTile,
+    GroupedGemm,
+    RowTile,
+    ScaledGemm,
+)
 from pipeliner.schedules.choice import default_tile, ranked_tiles
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.workloads import Spec
@@ -125,6 +134,30 @@ def test_where_none_lowers_the_first_error_is_raised(lowered: _Lowered) -> None:
 def test_every_tile_is_ranked_once() -> None:
     tiles = [tile for tile, _ in ranked_tiles(TINY, machine_for("h200"))]
     assert len(tiles) == len(set(tiles)) > 20
+
+
+@pytest.mark.parametrize("gpu", ["t4", "rtx4090"])
+def test_rows_that_a_table_names_are_staged(gpu: str) -> None:
+    """Masks of a grouped GEMM's copies ask a table, which was thought to be nobody's load."""
+    spec = GroupedGemm(4, 624, 904, 3336)
+    chosen = chosen_tile(spec, gpu, NOTHING)
+    assert chosen.why == ""
+    plan = pipeliner.plan_of(pipeliner.pipeline(scheduled(spec, chosen.tile), gpu))
+    assert not refusals(plan)
+    assert {copy.mechanism for copy in plan.copies} <= {"register", "cp_async"}
+
+
+def test_a_grouped_gemm_is_right_on_a_t4() -> None:
+    spec = GroupedGemm(3, 100, 72, 136, dtype="float16")
+    kernel = pipeliner.build(scheduled(spec, RowTile(64, 64)), "t4", depth=2)
+    assert {copy.mechanism for copy in kernel.plan.copies} == {"register"}
+    verdict = verify_workload(kernel, spec, timings=("late",))
+    assert verdict.ok, str(verdict)
+
+
+def test_what_no_tile_can_be_multiplied_by_is_named() -> None:
+    with pytest.raises(WorkloadError, match=r"A100 SXM4 .* has no float8_e4m3fn"):
+        default_tile(ScaledGemm(128, 256, 256), machine_for("a100"))
 
 
 def test_a_plan_says_which_tiles_were_passed_over() -> None:
