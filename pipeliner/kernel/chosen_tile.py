@@ -61,7 +61,7 @@ def chosen_tile(spec: Spec, target: Any, request: Request, splits: int | None = 
             plan = plan_of(pipeline_with(scheduled(spec, tile), target, request))
         except PipelinerError as err:
             failed = failed or err
-            passed[tile] = Reason("tile.passed", tile=_sizes(tile), us=us, why=refusal(err))
+            passed[tile] = _passed(tile, us, refusal(err))
             continue
         made[tile] = plan.predicted_us if plan.predicted_us or not us else math.inf
         if not us or made[tile] <= us * (1 + AS_PREDICTED):
@@ -70,13 +70,16 @@ def chosen_tile(spec: Spec, target: Any, request: Request, splits: int | None = 
             Reason("tile.slower", us=made[tile]) if plan.predicted_us else Reason("tile.untimed")
         )
         why = next(iter(refusals(plan).values()), slower)
-        passed[tile] = Reason("tile.passed", tile=_sizes(tile), us=us, why=why)
+        passed[tile] = _passed(tile, us, why)
     if not made and failed is not None:
         raise failed
     best = min(made, key=lambda one: made[one])
     return Chosen(best, all_of(why for tile, why in passed.items() if tile != best))
 
 
-def _sizes(tile: ChosenTile) -> tuple[int, ...]:
-    """The extents of a tile, those that it has."""
-    return tuple(getattr(tile, name) for name in "mnk" if hasattr(tile, name))
+def _passed(tile: ChosenTile, us: float, why: Why) -> Reason:
+    """Why ``tile`` is not taken, of which ``us`` were predicted."""
+    sizes = tuple(getattr(tile, name) for name in "mnk" if hasattr(tile, name))
+    passed = Reason("tile.passed", tile=sizes, us=us, why=why)
+    splits = getattr(tile, "splits", 1)
+    return passed if splits == 1 else Reason("tile.passed_split", splits=splits, passed=passed)

@@ -13,6 +13,7 @@ SENTENCES: Final = {
     "tile.none_split": "cannot tile '{workload}' with {splits} splits for {machine}: {why}",
     "tile.no_plan": "none of its tiles has a plan there",
     "tile.passed": "a tile of {tile:by}, predicted to take {us:.1f} us, is not taken: {why}",
+    "tile.passed_split": "in {splits} splits {passed}",
     "tile.slower": "its kernel takes {us:.1f} us",
     "tile.untimed": "of its kernel no time is predicted",
     "rows.many_tiles": (
