@@ -24,7 +24,10 @@ from .workloads import (
 )
 
 QUERIES: Final = (64, 128, 192)
-"""Queries of a tile of attention to compare: one to three warpgroups of 64 rows."""
+"""Queries of a tile of attention to compare: one to three warpgroups of 64 rows.
+
+Where warps multiply, the first two: there is nothing that a third group would compute under.
+"""
 
 FEW_QUERIES: Final = (16, 32)
 """The same where there are no more rows, and no warpgroups: tiles of one or two warps."""
@@ -75,7 +78,8 @@ def attention_tiles(
         few = list(FEW_QUERIES)
     elif not machine.multiplies_by_warpgroup:
         few = [m for m in FEW_QUERIES if _rows(attention, m) <= m][:1]
-    queries = [*few, *(m for m in QUERIES if m < attention.queries + QUERIES[0])]
+    some = QUERIES if machine.multiplies_by_warpgroup else QUERIES[:2]
+    queries = [*few, *(m for m in some if m < attention.queries + QUERIES[0])]
     narrow = (
         NARROW_KEYS if attention.dim > NARROW_FROM and not machine.multiplies_by_warpgroup else ()
     )

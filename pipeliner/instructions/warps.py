@@ -48,11 +48,18 @@ class Mapping:
 def warp_layouts(
     info: MatmulInfo, warps: tuple[int, int] | None, threads: int | None
 ) -> Iterator[tuple[int, int]]:
-    """Warps along M and N to consider; those that are asked for are the only ones."""
+    """Warps along M and N to consider; those that are asked for are the only ones.
+
+    Powers of two, and three times those along M where something is computed of rows: of 192 rows
+    a power of two of warps that have whole ones would have 24 each, no multiple of 16.
+    """
     if warps is not None:
         yield warps
         return
-    for rows, columns in itertools.product(powers(MAX_WARPS), powers(MAX_WARPS)):
+    down = powers(MAX_WARPS)
+    if info.by_rows:
+        down += [3 * count for count in powers(MAX_WARPS // 3)]
+    for rows, columns in itertools.product(down, powers(MAX_WARPS)):
         count = rows * columns
         if count <= MAX_WARPS and (threads is None or count * WARP == threads):
             yield rows, columns

@@ -173,6 +173,8 @@ def test_a_plan_says_which_tiles_were_passed_over() -> None:
     [
         # One set of fragments, so that warps have whole rows.
         ("a100", Attention(1, 1, 100, 75, 256), AttentionTile(128, 32), (8, 1)),
+        # Three times a power of two of warps, so that they have whole rows.
+        ("a100", Attention(1, 1, 150, 75, 64), AttentionTile(192, 64), (6, 1)),
         # Warps that suit both accumulators.
         ("a100", BackToBackGemm(200, 200, 96, 176), RowTile(128, 96), (4, 2)),
         # Threads to which the second accumulator can be shared out, too.
@@ -180,7 +182,7 @@ def test_a_plan_says_which_tiles_were_passed_over() -> None:
         # Rows that pass through shared memory, in the room that is left for them.
         ("t4", Attention(1, 1, 40, 75, 128), AttentionTile(32, 32), (2, 1)),
     ],
-    ids=["one-set", "warps-of-both", "threads-of-both", "through-shared"],
+    ids=["one-set", "six-warps", "warps-of-both", "threads-of-both", "through-shared"],
 )
 def test_what_could_not_be_mapped_is_right(
     gpu: str, spec: Spec, tile: GemmTile, warps: tuple[int, int]
