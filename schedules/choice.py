@@ -297,11 +297,14 @@ def compare_loops(
     """The predicted time of each tile of a loop that ``default_tile`` chooses from.
 
     A tile of a warp or two only where its loop is pipelined, or where there is no other: what fills
-    one slot is more than so few threads have registers for. Raises what ``default_tile`` raises.
+    one slot is more than so few threads have registers for. Where no tile fits the GPU by an
+    instruction, the smallest, of which no time is predicted: threads share its nests out. Raises
+    what ``default_tile`` raises.
     """
     request = Request(instruction=instruction, accumulate=accumulate)
     found: dict[LoopTile, float] = {}
     unpipelined: dict[LoopTile, float] = {}
+    untimed: dict[LoopTile, float] = {}
     failed: PipelinerError | None = None
     unmapped: list[Why] = []
 
@@ -313,13 +316,15 @@ def compare_loops(
             pipelined = any(loop.pipelined for loop in plan.loops)
             few = tile.m in FEW_QUERIES and not pipelined
             (unpipelined if few else found)[tile] = plan.predicted_us
+        elif not untimed and instruction == "auto":
+            untimed[tile] = 0.0
 
     for tile in loop_tiles(workload, machine, splits):
         try:
             compare(tile)
         except PipelinerError as err:  # what is demanded does not fit this tile
             failed = err
-    found = found or unpipelined
+    found = found or unpipelined or untimed
     if found and isinstance(workload, Attention):
         best = best_attention(workload, machine, found, (SAME_WAVE, SAME_TIME))
         for walked in walked_tiles(workload, best, machine):

@@ -155,6 +155,15 @@ def test_a_grouped_gemm_is_right_on_a_t4() -> None:
     assert verdict.ok, str(verdict)
 
 
+def test_what_fits_by_no_instruction_is_shared_out() -> None:
+    """Of 160 columns a GTX 1080 Ti's 48 KB hold no tile and the rows that warps pass on."""
+    spec = Attention(16, 2, 577, 577, 160, causal=True, dtype="bfloat16")
+    chosen = chosen_tile(spec, "gtx1080ti", NOTHING)
+    plan = pipeliner.plan_of(pipeliner.pipeline(scheduled(spec, chosen.tile), "gtx1080ti"))
+    assert [matmul.instruction for matmul in plan.matmuls] == ["scalar", "scalar"]
+    assert plan.predicted_us == 0.0
+
+
 def test_what_no_tile_can_be_multiplied_by_is_named() -> None:
     with pytest.raises(WorkloadError, match=r"A100 SXM4 .* has no float8_e4m3fn"):
         default_tile(ScaledGemm(128, 256, 256), machine_for("a100"))
