@@ -74,7 +74,7 @@ def shared_row_bytes(info: KernelInfo, plans: Sequence[MatmulPlan]) -> int:
     sums = sum(
         2 * op.m * (op.n + 1) * element_bytes(op.acc_dtype)
         for op in every
-        if op.by_rows and not op.computed and shares_rows(planned[op.op])
+        if op.by_rows and not op.computed and _shares_rows(planned[op.op])
     )
     operands = sum(
         op.m * op.k * element_bytes(op.a_dtype)
@@ -84,7 +84,7 @@ def shared_row_bytes(info: KernelInfo, plans: Sequence[MatmulPlan]) -> int:
     return sums + operands
 
 
-def shares_rows(plan: MatmulPlan) -> bool:
+def _shares_rows(plan: MatmulPlan) -> bool:
     """Whether several warps have parts of each row of a tile, or several threads, by FMA."""
     return plan.warps[1] > 1 or plan.instruction == "simt"
 

@@ -44,12 +44,13 @@ def chosen_tile(spec: Spec, target: Any, request: Request, splits: int | None = 
     """The tile that is taken of ``spec`` where nothing was measured.
 
     The first of ``ranked_tiles`` that lowers as it is predicted, or of ``MOST_LOWERED`` the one of
-    the fastest kernel; where a plan is given, the first. ``splits``: as for ``default_tile``.
+    the fastest kernel. Where more is asked for than tiles are predicted with, such as a depth, the
+    first: kernels of several depths are then of one tile. ``splits``: as for ``default_tile``.
     Raises what ``default_tile`` raises, and what the best tile raises where none lowers.
     """
     asked = (request.instruction, splits, request.accumulate)
     ranked = ranked_tiles(spec, machine_for(target), *asked)
-    if request.plan is not None:  # it is of one tile, and says itself where it does not fit
+    if request != Request(instruction=request.instruction, accumulate=request.accumulate):
         return Chosen(next(ranked)[0])
     made: dict[ChosenTile, float] = {}
     passed: dict[ChosenTile, Why] = {}

@@ -131,6 +131,14 @@ def test_where_none_lowers_the_first_error_is_raised(lowered: _Lowered) -> None:
         chosen_tile(TINY, "h200", NOTHING)
 
 
+def test_what_is_asked_of_a_kernel_does_not_change_its_tile(lowered: _Lowered) -> None:
+    """A depth that is asked for makes every tile slower than was predicted."""
+    ((tile, _),) = first_tiles(1)
+    for asked in (Request(depth=1), Request(mechanism="cp_async"), Request(cluster=1)):
+        assert chosen_tile(TINY, "h200", asked) == chosen_module.Chosen(tile)
+    assert not lowered.asked
+
+
 def test_every_tile_is_ranked_once() -> None:
     tiles = [tile for tile, _ in ranked_tiles(TINY, machine_for("h200"))]
     assert len(tiles) == len(set(tiles)) > 20
