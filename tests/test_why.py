@@ -21,7 +21,7 @@ from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
 from pipeliner.records.candidate import Candidate, versions_key, workload_key
 from pipeliner.schedules import Gemm, GemmTile, conv2d, default_tile, schedule_conv, schedule_gemm
-from pipeliner.schedules.choice import SAME_TIME
+from pipeliner.schedules.compared import SAME_TIME
 from tests.refusals import refused, the
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from ..machine import Machine, machine_for
 from ..plan import KernelPlan
 from ..plan.request import INSTRUCTIONS, Request
 from ..records.measured import Measured, measured
-from ..schedules.choice import ComparedTile, ComparedTiles, compare_tiles
+from ..schedules.compared import ComparedTile, ComparedTiles, compare_tiles
 from ..schedules.tiles import ConvTile, GemmTile
 from ..schedules.workloads import LOOPS, Convolution, Gemm, Spec
 from ..space.alternatives import (

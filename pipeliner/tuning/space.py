@@ -39,8 +39,8 @@ from ..schedules.channelwise import (
     is_depthwise,
     weights_tiles,
 )
-from ..schedules.choice import compare_loops, compare_tiles
 from ..schedules.closed_form import kernel_info
+from ..schedules.compared import compare_loops, compare_tiles
 from ..schedules.grouped import group_tiles, group_us
 from ..schedules.tile_space import rasterised, tile_neighbours
 from ..schedules.tiles import LoopTile

@@ -6,8 +6,9 @@ import pytest
 
 from pipeliner.choice.bound import least_us
 from pipeliner.machine import A100, H100, T4
-from pipeliner.schedules import choice
-from pipeliner.schedules.choice import compare_tiles, default_tile
+from pipeliner.schedules import choice, compared
+from pipeliner.schedules.choice import default_tile
+from pipeliner.schedules.compared import compare_tiles
 from pipeliner.schedules.workloads import ConvWeightGrad, GatedGemm, Gemm, conv2d
 from pipeliner.space.ranking import Ranking
 
@@ -41,7 +42,7 @@ def planned(monkeypatch):
             seen.append((least_us(info, machine, request), best.us))
         return ranking
 
-    monkeypatch.setattr(choice, "Ranking", watched)
+    monkeypatch.setattr(compared, "Ranking", watched)
     return seen
 
 

@@ -20,10 +20,10 @@ from pipeliner.schedules import (
     default_tile,
     schedule_attention,
 )
-from pipeliner.schedules.choice import compare_loops
 from pipeliner.schedules.closed_form import kernel_info
-from pipeliner.schedules.loop_space import attention_tiles
+from pipeliner.schedules.compared import compare_loops
 from pipeliner.schedules.loops.attention_cut import CUT_SHORT
+from pipeliner.schedules.loops.space import attention_tiles
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.targets import cuda_target

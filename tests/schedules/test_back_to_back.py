@@ -20,8 +20,8 @@ from pipeliner.schedules import (
     default_tile,
     schedule_back_to_back,
 )
-from pipeliner.schedules.choice import compare_loops
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.compared import compare_loops
 from pipeliner.schedules.loops.back_to_back import COSTS, steps_of_split
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller

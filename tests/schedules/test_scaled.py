@@ -16,8 +16,8 @@ from pipeliner.passes.recognise.facts import recognise
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import Candidate, workload_key, workload_of
 from pipeliner.schedules import GemmTile, RowTile, ScaledGemm, default_tile, schedule_scaled
-from pipeliner.schedules.choice import compare_loops
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.compared import compare_loops
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.schedules.workloads import numpy_dtype

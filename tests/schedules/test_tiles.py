@@ -14,8 +14,9 @@ from pipeliner.machine import A100, H100, H200, T4
 from pipeliner.passes.recognise.facts import recognise, with_sharing
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import Candidate
-from pipeliner.schedules.choice import compare_tiles, default_tile
+from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.compared import compare_tiles
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tile_space import in_raster_groups
 from pipeliner.schedules.tiles import GemmTile

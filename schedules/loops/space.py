@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..instructions.dtypes import element_bytes
-from ..machine import Machine
-from .loops.attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
-from .loops.back_to_back import back_to_back_tiles
-from .loops.packed import packed_tiles
-from .loops.rows import row_tiles
-from .tiles import AttentionTile, LoopTile, RowTile
-from .workloads import (
+from ...instructions.dtypes import element_bytes
+from ...machine import Machine
+from ..tiles import AttentionTile, LoopTile, RowTile
+from ..workloads import (
     SCALE_BLOCK,
     Attention,
     BackToBackGemm,
@@ -22,6 +18,10 @@ from .workloads import (
     PackedGemm,
     ScaledGemm,
 )
+from .attention_cut import MOST_SPLITS, ctas_of, is_grouped, rows_of, splits_of
+from .back_to_back import back_to_back_tiles
+from .packed import packed_tiles
+from .rows import row_tiles
 
 QUERIES: Final = (64, 128, 192)
 """Queries of a tile of attention to compare: one to three warpgroups of 64 rows.
