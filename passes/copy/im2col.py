@@ -151,7 +151,8 @@ def _with_offsets(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col |
     if known is None or known.coefficients != {copy.order[0]: 1}:
         return Reason("im2col.count", index=str(counted))
     if const_int(copy.src.shape[0]) == 1 and const_int(image) == 0:
-        axes[0] = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
+        ended = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
+        image, axes[0] = _behind(ended)
     found = Im2col(image, tuple(axes), channel, known.base, copy.src.shape[0])
     numbers = [(axis.lower, axis.upper, axis.reach, axis.step) for axis in axes]
     obstacle = im2col_obstacle(numbers)
@@ -200,6 +201,16 @@ def _ended(axis: SpatialAxis, extent: int, inner: int, copy: Copy, counted: Expr
         if end is not None and end % inner == 0 and end // inner < axis.count:
             axis = _with_count(axis, end // inner, extent)
     return axis
+
+
+def _behind(axis: SpatialAxis) -> tuple[Expr, SpatialAxis]:
+    """Return the image and the place of a pixel that may lie behind a lone image's last.
+
+    The CTA of a cluster that copies the end of the last tile may start there, and whoever copies a
+    tile that is there to fill up the grid. A load must start in the bounding box of some image.
+    """
+    image = tirx.floordiv(axis.place, axis.count)
+    return image, replace(axis, place=tirx.floormod(axis.place, axis.count))
 
 
 def _end(part: Expr, counted: Expr) -> int | None:

@@ -13,7 +13,7 @@ from pipeliner.schedules.workloads import Convolution, conv2d
 from pipeliner.targets import gpu_arch
 from pipeliner.verification.accuracy import poisoned, worst_error
 
-from ..schedules.im2col_cases import BOXES, CASES, WINDOWS
+from ..schedules.im2col_cases import BOXES, CASES, HALVES, LONE, WINDOWS
 from .sanitizer import assert_accepted
 
 pytestmark = pytest.mark.gpu
@@ -108,3 +108,9 @@ for case in ("rows and images", "strided", "asymmetric, dilated", "persistent", 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_objects_to_nothing(tool: str) -> None:
     assert_accepted(tool, "-c", UNDER_THE_SANITIZER)
+
+
+@pytest.mark.parametrize("name", LONE)
+def test_a_part_of_a_tile_may_start_behind_a_lone_image(name: str) -> None:
+    plan = check(LONE[name], HALVES, instruction="wgmma", cluster=2)
+    assert plan.copies[0].multicast == 2

@@ -104,3 +104,15 @@ BOXES: dict[str, tuple[Convolution, ConvTile]] = {
     "1x1": (conv2d(3, 6, 7, 128, 64, 1, 1), TILE),
     "1x1 grouped": (conv2d(3, 6, 7, 128, 64, 1, 1, groups=2), TILE),
 }
+
+LONE: dict[str, Convolution] = {
+    "rows": conv1d(1, 140, 64, 32, 3, pad=1),
+    "image": conv2d(1, 12, 12, 64, 32, 3, 3, pad=1),
+    "strided": conv2d(1, 24, 24, 64, 32, 3, 3, pad=1, stride=2),
+    "without padding": conv2d(1, 14, 14, 64, 32, 3, 3),
+    "volume": conv3d(1, 5, 6, 5, 64, 32, 3, 3, 3, pad=1),
+}
+"""One image each, in whose last tile of 128 pixels the second half lies behind the image."""
+
+HALVES = ConvTile(128, 16, 64, raster_group=1)
+"""Of which each of two CTAs copies 64 pixels for both."""
