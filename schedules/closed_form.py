@@ -285,6 +285,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     if not side.k_major:
         row, column = column, row
     transposed = stages_transposed(what, which)
+    shape = (column, row) if transposed else (row, column)
     name = cached(padded(side.name) if ragged else side.name, "shared")
     # Rows start where the row length and the tile's column offset put them; a transposed row of the
     # tile is nowhere contiguous in memory.
@@ -300,7 +301,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         dst=name,
         dst_scope="shared",
         dtype=what.storage(which),
-        shape=(column, row) if transposed else (row, column),
+        shape=shape,
         src_dims=_source_dims(side, transposed),
         src_strides=row_major(side.shape if transposed else side.extents),
         aligned=aligned,
@@ -309,7 +310,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         no_tma=GATHERED if gathered else "",
         view=view,
         note=side.note,
-        multicast=() if gathered or side.view != "tensor" else _shared(which, what, tile, row),
+        multicast=_shared(which, what, tile, shape[0]),
         src_bytes=(side.seen or math.prod(extent or 0 for extent in side.shape))
         * element_bytes(what.storage(which)),
     )
@@ -358,7 +359,7 @@ def _shared(
 ) -> tuple[tuple[int, int], ...]:
     """Clusters that share the tile of A (0) or a B (1, 2), with the bits in which sharers differ.
 
-    ``rows``: of the tile, in memory.
+    ``rows``: of the tile in shared memory.
     """
     m, n = what.m[1], what.n[1]
     if m is None or n is None:

@@ -27,7 +27,7 @@ from ...values.facts import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo, Mat
 from ..analysis.cta_order import leaves
 from ..analysis.effects import Effects, effects
 from ..analysis.uniform import Uniformity
-from ..copy.clusters import shared_by
+from ..copy.clusters import Sharing, shared_by
 from ..copy.copies import loop_ranges
 from ..dependence.overwritten import overwritten
 from ..ir.kernels import COOPERATIVE, kernels_of, launch_tags, thread_extents
@@ -98,7 +98,11 @@ def with_sharing(func: Any, facts: Facts, clusters: Sequence[int]) -> Facts:
     copies = {name: op for name, op in facts.ops.items() if isinstance(op, Copy)}
     if not clusters or len(copies) == len(facts.ops):
         return facts
-    shared = shared_by(func.body, clusters, copies)
+    shared: dict[str, Sharing] = {}
+    for kernel in kernels_of(func.body):  # each has a grid of its own
+        names = {str(name) for form in op_loops(kernel) for name in form.names}
+        own = {name: copy for name, copy in copies.items() if name in names}
+        shared.update(shared_by(kernel, clusters, own) if own else {})
 
     def told(loop: LoopInfo) -> LoopInfo:
         ops = (

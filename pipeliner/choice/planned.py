@@ -196,6 +196,8 @@ def check_cluster(info: KernelInfo, cluster: int, copies: Iterable[CopyPlan]) ->
         if extent is not None:
             why = Reason("cluster.grid", extent=extent)
         raise PlanError("cluster.refused", ctas=cluster, why=why)
+    if all(copy.multicast == 1 for copy in copies):
+        raise PlanError("cluster.refused", ctas=cluster, why=Reason("cluster.nothing_shared"))
 
 
 def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:

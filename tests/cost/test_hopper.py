@@ -186,12 +186,18 @@ def test_it_is_not_taken_for_a_target_without_it():
 @pytest.mark.parametrize("request_", [{"roles": 2}, {"mechanism": "tma"}, {"cluster": 2}])
 def test_it_is_taken_where_only_it_does_what_is_asked(request_):
     """The plan says what another instruction lacks, as asking for that one says."""
-    plan = planned(request=Request(**request_))
+    info = with_copies(gemm(128, 256, 64), multicast=((2, 1),))
+    plan = choose(info, H100, Request(**request_))
     assert plan.matmuls[0].instruction.startswith("wgmma")
     only = the("choice.only_possible", [the("choice.taken", plan.reasons[-1:]).why])
     with pytest.raises(PlanError) as error:
-        planned(request=Request(instruction="mma", **request_))
+        choose(info, H100, Request(instruction="mma", **request_))
     assert only.why == error.value.reason
+
+
+def test_a_cluster_is_refused_where_its_ctas_share_nothing():
+    with pytest.raises(PlanError, match="cannot make clusters of 2 CTAs: no tile is the same"):
+        planned(request=replace(WGMMA, cluster=2))
 
 
 def test_a_short_loop_has_mbarriers_too():

@@ -29,6 +29,7 @@ from pipeliner.schedules.workloads import (
     conv2d,
     has_phases,
 )
+from pipeliner.values.facts import CopyInfo
 
 from .conv_cases import CASES as CONVOLUTIONS
 from .test_gemm import CASES as GEMMS
@@ -66,11 +67,18 @@ def written_first(info):
     return [one for one in info.elementwise if one.op.endswith("_reordered")]
 
 
+def shared_by_pairs(info):
+    """The ranks of clusters of two that share a copy, by copy."""
+    ops = [op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)]
+    return {op.op: op.shared_in(2) for op in ops}
+
+
 def check(spec, tile, machine=H100, found=None):
     """Compare every way; the set of those that are possible."""
     found = read(spec, tile) if found is None else found
     closed = kernel_info(spec, tile)
     assert written_first(closed) == written_first(found)
+    assert shared_by_pairs(closed) == shared_by_pairs(found)
     possible = set()
     for way in WAYS:
         request = Request(instruction=way[0], mechanism=way[1])
