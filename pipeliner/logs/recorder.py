@@ -32,13 +32,13 @@ from .grid import LIMIT, grid
 AHEAD: Final = 2
 """Workloads that are compiled while another is timed."""
 
-ALL: Final = Rounds(48, fewest=3, warm_up=1, seconds=1.5, shuffled=True)
+ALL: Final = Rounds(48, fewest=3, warm_up=1, seconds=1.5, shuffled=True, primed=True)
 """Of all candidates of a workload."""
 
 FRESHEST: Final = 16
 """Candidates of a workload that are timed again."""
 
-FRESH: Final = Rounds(45, fewest=3, warm_up=1, seconds=1.5, shuffled=True)
+FRESH: Final = Rounds(45, fewest=3, warm_up=1, seconds=1.5, shuffled=True, primed=True)
 
 CLOSING_SECONDS: Final = 6.0
 """Kept for the rounds of a workload whose candidates are not all compiled when time is up."""

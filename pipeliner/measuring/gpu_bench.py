@@ -61,8 +61,11 @@ class KernelBench(ABC):
         """The kernel as a call, and in a few words what it is."""
 
     @abstractmethod
-    def time(self, entries: Sequence[ReadyKernel]) -> list[float]:
-        """Microseconds of one run of each, in order, the L2 cache overwritten before."""
+    def time(self, entries: Sequence[ReadyKernel], *, primed: bool = False) -> list[float]:
+        """Microseconds of one run of each, in order, the L2 cache overwritten before.
+
+        ``primed``: as of ``Rounds``.
+        """
 
     def wait(self) -> None:
         """Wait until the GPU is idle; raises what went wrong on it."""
@@ -92,7 +95,7 @@ class KernelBench(ABC):
             entry.hot.clear()
 
         def run_round(order: Sequence[int]) -> list[float]:
-            return self.time([entries[at] for at in order])
+            return self.time([entries[at] for at in order], primed=rounds.primed)
 
         race(run_round, [entry.times for entry in entries], rounds)
 
@@ -116,9 +119,9 @@ class GpuBench(KernelBench):
     def load(self, built: BuiltCandidate) -> tuple[Runner, str]:
         return built.load()
 
-    def time(self, entries: Sequence[ReadyKernel]) -> list[float]:
+    def time(self, entries: Sequence[ReadyKernel], *, primed: bool = False) -> list[float]:
         calls = [functools.partial(one.run, *one.arguments) for one in entries]
-        return timed(self._torch, calls, self._flush)
+        return timed(self._torch, calls, self._flush, primed=primed)
 
     def wait(self) -> None:
         self._torch.cuda.synchronize()

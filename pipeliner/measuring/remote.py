@@ -127,10 +127,10 @@ class RemoteBench(KernelBench):
             self._modules[name] = self._session.load_module(name)
         return _RemoteKernel(self._modules[name], built.name, self._device), ""
 
-    def time(self, entries: Sequence[ReadyKernel]) -> list[float]:
+    def time(self, entries: Sequence[ReadyKernel], *, primed: bool = False) -> list[float]:
         """By TVM's timer on the server: events around the call, what the host does included.
 
-        That is some microseconds more than ``GpuMeasurer`` finds.
+        That is some microseconds more than ``GpuMeasurer`` finds. It always runs a kernel before.
         """
         took = (cast(_RemoteKernel, one.run).timer(*one.arguments).results[0] for one in entries)
         return [float(seconds) * 1e6 for seconds in took]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeliner.measuring import FLUSH_BYTES, READ, WRITTEN, Rounds, flushing, race
+from pipeliner.measuring.rounds import timed
 
 
 def raced(rounds, *us):
@@ -88,3 +89,25 @@ def test_the_cache_is_left_with_what_was_written_or_read() -> None:
         flushing(torch, kind)()
         assert (sizes.pop() * 4, done) == (FLUSH_BYTES, leaves)
         done.clear()
+
+
+@pytest.mark.parametrize("primed", [False, True])
+def test_a_kernel_finds_its_code_where_it_ran_just_before(primed: bool) -> None:
+    did: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            did.append("event")
+
+        def elapsed_time(self, other: Event) -> float:
+            return 0.002
+
+    torch = SimpleNamespace(cuda=SimpleNamespace(Event=Event, synchronize=lambda: None))
+    calls = [lambda name=name: did.append(name) for name in "ab"]
+    assert timed(torch, calls, lambda: did.append("flush"), primed=primed) == [2.0, 2.0]
+    ahead = {"a": ["a"], "b": ["b"]} if primed else {"a": [], "b": []}
+    once = [[*ahead[name], "flush", "event", name, "event"] for name in "ab"]
+    assert did == [*once[0], *once[1]]
