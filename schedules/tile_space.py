@@ -26,7 +26,7 @@ from ..space.axes import AUTOMATIC_CLUSTERS
 from ..space.neighbours import AxisValues
 from .closed_form import storage_bytes, typical
 from .tiles import ConvTile, GemmTile, divisor, grid_of
-from .tiles.raster import raster_group, square_group
+from .tiles.raster import order_slowdown, raster_group, square_group
 from .workloads import (
     LOOPS,
     MAX_SPLITS,
@@ -228,6 +228,15 @@ def in_raster_groups(what: Contraction, tile: _Tile, machine: Machine) -> _Tile:
         return replace(tile, raster_group=square_group(tile.m, tile.n, machine))
     m, n, _ = typical(what)
     return replace(tile, raster_group=raster_group(tile, machine, grid_of(m, n, tile)))
+
+
+def ordered_us(spec: Spec, tile: GemmTile, machine: Machine, us: float) -> float:
+    """Time of ``tile`` in its order of tiles, which takes ``us`` (microseconds) in the best one."""
+    what = contraction_of(spec, tile)
+    if what.m[1] is None or what.n[1] is None:
+        return us
+    m, n, _ = typical(what)
+    return us * order_slowdown(tile, machine, grid_of(m, n, tile))
 
 
 def in_clusters(what: Contraction, tile: _Tile, machine: Machine) -> Iterator[_Tile]:

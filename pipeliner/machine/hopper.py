@@ -90,25 +90,26 @@ H200: Final = sister(  # the chip of the H100 with other memory
     H100,
     "H200 SXM5",
     "2026-11-27",
-    later={"launch_us": "2026-11-28"},
+    later={"launch_us": "2026-11-29", "start_us": "2026-11-29"},
     l2_bytes=(60 * 1024 * 1024, measured("what the driver says of an H200")),
     dram_bytes_per_second=(4411e9, measured("`pipeliner calibrate`: of 4800 [H200]")),
     l2_latency=(287, measured("`pipeliner calibrate`")),
     global_latency=(693, measured("`pipeliner calibrate`")),
     launch_us=(
-        1.5,
+        0.9,
         fitted(
             "3,281 kernels of 226 drawn products, L2 overwritten before each",
-            "first choice 1.038 with 1.5 to 2.1, 1.040 with an H100's 0.9, which splits K too "
-            "often: the kernel that adds fetches its instructions from memory",
+            "first choice 1.040 with an H100's 0.9, 1.038 with 1.5 to 2.1: one of many kernels has "
+            "the instructions of the one that adds from memory; 229 of 20 other workloads that "
+            "split K are predicted 5 % too slow with 0.9, 10 % with 1.5",
         ),
     ),
     start_us=(
-        3.5,
+        3.1,
         fitted(
-            "`pipeliner regret --fresh`, kernels of 4 to 10 us of 28 workloads: 3.5 to 3.7; 3.0 by "
-            "46 kernels below 20 us of its log",
-            "18 % mean error of all that seed 7411 drew, 24 % with an H100's",
+            "kernels below 30 us of 28 workloads that ran just before, so that an SM has their "
+            "code: 2.9 to 3.1",
+            "mean error 9.9 %, 11.2 % with 3.5, which those need that ran longer ago",
         ),
     ),
 )

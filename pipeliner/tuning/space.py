@@ -42,7 +42,7 @@ from ..schedules.channelwise import (
 from ..schedules.closed_form import kernel_info
 from ..schedules.compared import compare_loops, compare_tiles
 from ..schedules.grouped import group_tiles, group_us
-from ..schedules.tile_space import rasterised, tile_neighbours
+from ..schedules.tile_space import ordered_us, rasterised, tile_neighbours
 from ..schedules.tiles import LoopTile
 from ..schedules.workloads import LOOPS, Spec
 from ..space.neighbours import crossed, depth_of, instructions, neighbours
@@ -103,8 +103,15 @@ def point_of(spec: Spec, machine: Machine, candidate: Candidate) -> Point:
     if isinstance(candidate.tile, GroupTile):
         assert isinstance(spec, Conv)
         return _group(spec, machine, candidate.tile)
-    plan = _plan(spec, machine, candidate)
-    return Point(candidate, plan.predicted_us, _features(candidate.tile, plan))
+    return _planned(spec, machine, candidate, _plan(spec, machine, candidate))
+
+
+def _planned(spec: Spec, machine: Machine, candidate: Candidate, plan: KernelPlan) -> Point:
+    """The point of a candidate with a plan, whose tiles may be computed in a worse order."""
+    tile, us = candidate.tile, plan.predicted_us
+    if isinstance(tile, GemmTile):
+        us = ordered_us(spec, tile, machine, us)
+    return Point(candidate, us, _features(tile, plan))
 
 
 def variants(
@@ -164,7 +171,7 @@ def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Can
     if plan.predicted_us <= 0.0 or not plan.matmuls:
         return
     tile = candidate.tile
-    point = Point(candidate, plan.predicted_us, _features(tile, plan))
+    point = _planned(spec, machine, candidate, plan)
     same = rasterised(spec, tile) if isinstance(tile, GemmTile) else tile
     found.setdefault((same, outcome_of(plan)), point)
 
