@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,19 @@ def test_the_last_step_of_a_chain_has_nothing_beside_it(monkeypatch):
     taken = cycles(work, ctas=H200.sms)
     monkeypatch.setattr(steps, "alone_chain", lambda work: 0.0)
     assert taken - cycles(work, ctas=H200.sms) == pytest.approx(alone - busy) != 0.0
+
+
+def test_a_warpgroup_alone_on_an_sm_has_nothing_beside_its_steps():
+    """Of 64 rows one multiplies and computes in turn; two of 128 rows run beside each other."""
+    full = replace(CAUSAL, causal=False)
+    for tile, alone in ((AttentionTile(64, 128), True), (TILE, False)):
+        work = work_of(full, tile)
+        usage = work.usage
+        pipes = (usage.tensor, usage.sfu, usage.fma + usage.issue)
+        busy, _ = busy_and_bubble(work, H200, 1)
+        assert busy == pytest.approx((sum(pipes) if alone else math.hypot(*pipes)) + CHAIN_CYCLES)
+    beside, _ = busy_and_bubble(work_of(full, AttentionTile(64, 128)), H200, 2)
+    assert beside < busy_and_bubble(work_of(full, AttentionTile(64, 128)), H200, 1)[0]
 
 
 def test_other_matmuls_run_beside_each_other():
