@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -49,10 +50,9 @@ from .total import sum_info
 from .workloads import (
     GROUP,
     LOOPS,
-    PARTIAL,
-    PARTS,
     PIXELS,
     STORE,
+    WORKSPACES,
     Contraction,
     Gemm,
     Operand,
@@ -162,7 +162,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
             *reordered,
             *(() if what.whole is None else (sum_info(what, tile.why),)),
         ),
-        stores=(_store_info(what, sums[0], tile),),
+        stores=_store_infos(what, sums, tile),
         kernels=len(reordered) + (1 if what.whole is None else 2),
         ends_elementwise=what.whole is not None,
     )
@@ -204,15 +204,23 @@ def _mean_and_most_steps(what: Contraction, steps: int) -> tuple[float | None, i
     return each * sum(taken) / len(taken), each * max(taken)
 
 
+def _store_infos(what: Contraction, sums: Sequence[str], tile: GemmTile) -> tuple[StoreInfo, ...]:
+    """The stores of the accumulators behind all loops: of the parts of each, or of results."""
+    if what.whole is None:
+        return (_store_info(what, sums[0], tile),)
+    extents = [extent for _, extent in (*what.batch_axes, what.m, what.n)]
+    strides = row_major(tuple(extents))
+    parts, dtype = extents[0] or 0, what.types.accumulator
+    alike = len(extents) == 3 and len(what.out[1]) == 2 and element_bytes(dtype) == PART_BYTES
+    together = parts if alike and parts <= MOST_PARTS and what.second is None else 0
+    return tuple(
+        StoreInfo(name, acc, workspace, dtype, strides, parts=together)
+        for (name, workspace), acc in zip(WORKSPACES, sums)
+    )
+
+
 def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
-    """The store of the accumulator behind all loops."""
-    if what.whole is not None:
-        extents = [extent for _, extent in (*what.batch_axes, what.m, what.n)]
-        strides = row_major(tuple(extents))
-        parts, dtype = extents[0] or 0, what.types.accumulator
-        alike = len(extents) == 3 and len(what.out[1]) == 2 and element_bytes(dtype) == PART_BYTES
-        together = parts if alike and parts <= MOST_PARTS else 0
-        return StoreInfo(PARTIAL, acc, PARTS, dtype, strides, parts=together)
+    """The store of results behind all loops."""
     name, shape = what.out
     gathered = what.a.tile is not None or what.b.tile is not None
     rows = what.rows and not _cuts_groups(what, tile)

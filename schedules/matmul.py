@@ -34,7 +34,7 @@ from .total import schedule_sum
 from .workloads import (
     GATED,
     INSTRUCTION,
-    PARTIAL,
+    WORKSPACES,
     Axis,
     Contraction,
     Coordinates,
@@ -61,14 +61,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     matmul = matmuls[0]
     copies = _stage_operands(sch, matmuls, what)
     schedule_reordered(sch, what)
-    for second in matmuls[1:]:
-        inline_before(sch, second, GATED)
-    if what.whole is None:
-        store = inline_epilogue(sch, matmul)
-    else:
-        store = sch.get_sblock(PARTIAL)
-        schedule_sum(sch, inline_epilogue(sch, store), what, tile.why)
-        inline_between(sch, matmul, store)
+    stores = _stores(sch, matmuls, what, tile)
 
     cuts = [_cut_in_tiles(sch, one, what, tile) for one in matmuls]
     step = cuts[0][0] if len(cuts) == 1 else sch.merge(*[one for one, _ in cuts])
@@ -95,7 +88,8 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     elif symbolic:
         cta, each = _walk_tiles(sch, each, tile.persistent)
 
-    sch.reverse_compute_at(store, each)
+    for store in stores:
+        sch.reverse_compute_at(store, each)
     for whole in wholes:
         sch.set_scope(whole, 0, "local")
     a, *others = copies
@@ -117,6 +111,24 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
         if tile.thread_tile is not None:
             sch.annotate(update, "pipeliner.thread_tile", list(tile.thread_tile))
     return sch if what.length is None else _shortened(sch, what, step)
+
+
+def _stores(sch: Any, matmuls: list[Any], what: Contraction, tile: GemmTile) -> list[Any]:
+    """The blocks that store what tiles sum, with every block in between inlined.
+
+    Of parts, one of each matmul, whose sums a kernel behind them adds.
+    """
+    if what.whole is None:
+        for second in matmuls[1:]:
+            inline_before(sch, second, GATED)
+        return [inline_epilogue(sch, matmuls[0])]
+    stores = [sch.get_sblock(name) for _, (name, _) in zip(matmuls, WORKSPACES)]
+    for second in stores[1:]:
+        inline_before(sch, second, GATED)
+    schedule_sum(sch, inline_epilogue(sch, stores[0]), what, tile.why)
+    for matmul, store in zip(matmuls, stores):
+        inline_between(sch, matmul, store)
+    return stores
 
 
 def _shortened(sch: Any, what: Contraction, step: Any) -> Any:

@@ -318,12 +318,12 @@ def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> li
 
     And the most whose parts the CTAs of a cluster may put together.
     """
-    if what.second is not None or what.length is not None:
+    if what.length is not None:
         return []
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // LEAST_STEPS)
     tiles = tiles_of(what, tile)
     filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
-    if not what.batch_axes and machine.multiplies_by_warpgroup:
+    if not what.batch_axes and what.second is None and machine.multiplies_by_warpgroup:
         together = [
             size
             for size in AUTOMATIC_CLUSTERS

@@ -2,7 +2,7 @@
 
     for blockIdx.x in pieces of the output:
       for i, j in piece:
-        C[i, j] = epilogue(P[0, i, j] + P[1, i, j] + ...)
+        C[i, j] = epilogue(P[0, i, j] + P[1, i, j] + ...)     # gated: of the sums of two workspaces
 
 A plain elementwise block over a small piece: memory bounds it, and many CTAs keep memory busy.
 Which thread takes what, and how much at once, belongs to the passes.
@@ -45,7 +45,7 @@ def sum_info(what: Contraction, why: Why) -> ElementwiseInfo:
     batch = math.prod(extent or 1 for _, extent in what.results[:-2])
     types = what.types
     out = element_bytes(types.out)
-    each = _parts(what) * element_bytes(types.accumulator) + out
+    each = len(what.matmuls) * _parts(what) * element_bytes(types.accumulator) + out
     read = sum(
         columns * (rows if step == RESIDUAL else 1) for step in what.epilogue if step in READING
     )

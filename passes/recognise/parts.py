@@ -83,8 +83,10 @@ def parts_stored_by(nest: Nest, body: Stmt) -> StoredParts | Reason:
     found = nest_of(kernels[-1])
     if found is None:
         return Reason("parts.none", buffer=str(buf.name))
-    if found.store.buffer in variables(kernels[-2]):
-        return Reason("parts.read", buffer=str(found.store.buffer.name))
+    beside = [load.source for load in collect(found.store, TensorLoad)]
+    for other in (found.store.buffer, *(one for one in beside if not one.same_as(buf))):
+        if other in variables(kernels[-2]):
+            return Reason("parts.read", buffer=str(other.name))
     return _of_each(found, buf, kernels[-1], around)
 
 

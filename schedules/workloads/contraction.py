@@ -50,6 +50,9 @@ PARTIAL: Final = "partial"
 PARTS: Final = "parts"
 """Name of the workspace that it writes to."""
 
+WORKSPACES: Final = ((PARTIAL, PARTS), ("second_partial", "second_parts"))
+"""Of each matmul the block that writes the sums of one part, and its workspace."""
+
 INSTRUCTION: Final = "pipeliner.mma"
 """Annotation of a matmul block: which instruction it may become (auto, simt, mma)."""
 
@@ -134,7 +137,7 @@ class Contraction:
     def function(self) -> Any:
         """The PrimFunc: gathered operands, block ``matmul``, the epilogue's blocks, ``store``.
 
-        Of parts, block ``partial`` stores what each sums, and block ``sum`` reads it.
+        Of parts, blocks ``partial`` store what each sums, and others add what they stored.
         """
         return _Builder(self).function()
 
@@ -155,9 +158,12 @@ class _Builder:
         products = [
             self._matmul(*names, [first, other]) for names, other in zip(what.matmuls, others)
         ]
-        sums = products[0] if what.second is None else self._gated(*products)
         if what.whole is not None:
-            sums = self._summed(self._stored(sums))
+            products = [
+                self._summed(self._stored(sums, *names))
+                for names, sums in zip(WORKSPACES, products)
+            ]
+        sums = products[0] if what.second is None else self._gated(*products)
         extras = [self._extra(step) for step in what.epilogue if step in READING]
         out = self._param(what.out[0], what.out[1], what.types.out)
         self._store(self._epilogue(sums, extras), out)
@@ -268,12 +274,12 @@ class _Builder:
         self._grid(GATED, what.results, 0, body)
         return made
 
-    def _stored(self, sums: Any) -> Any:
-        """The workspace that every part writes its sums to."""
+    def _stored(self, sums: Any, name: str, workspace: str) -> Any:
+        """The workspace that every part writes its sums to, in block ``name``."""
         axes = (*self._what.batch_axes, self._what.m, self._what.n)
-        parts = self._between(PARTS, axes, self._what.types.accumulator)
+        parts = self._between(workspace, axes, self._what.types.accumulator)
         self._grid(
-            PARTIAL,
+            name,
             axes,
             0,
             lambda values: (tirx.BufferStore(parts, tirx.BufferLoad(sums, values), values), None),
@@ -283,7 +289,7 @@ class _Builder:
     def _summed(self, parts: Any) -> Any:
         """The tensor of the sums of all parts, added in their order."""
         what = self._what
-        made = self._between("sums", what.results, what.types.accumulator)
+        made = self._between(f"{parts.name}_sums", what.results, what.types.accumulator)
         (_, count), *_ = what.batch_axes
 
         def body(values: Sequence[Any]) -> tuple[Any, None]:
@@ -293,7 +299,7 @@ class _Builder:
             total = functools.reduce(lambda left, right: left + right, others, first)
             return tirx.BufferStore(made, total, list(values)), None
 
-        self._grid("sum", what.results, 0, body)
+        self._grid(f"{parts.name}_sum", what.results, 0, body)
         return made
 
     def _extra(self, step: str) -> Any:

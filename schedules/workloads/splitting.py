@@ -7,6 +7,8 @@ A part is one more independent matmul, so whatever schedules, pipelines or check
 so with parts. Their sum is written out term by term: its order is fixed, and with it every bit of
 the result, whichever part is done first; and no load of it waits for another.
 
+Of two matmuls each has parts of its own, and what is made of both is made of their sums.
+
 All tiles of the reduction are counted through, positions of a kernel and pieces of K alike, and
 each part gets as many neighbours. What the last part has beyond the last tile is zero.
 """
@@ -46,8 +48,6 @@ def split(what: Contraction, splits: int, tile_k: int) -> Contraction:
     """
     if splits == 1:
         return what
-    if what.second is not None:
-        raise WorkloadError("split.gated", workload=what.name)
     if what.length is not None:
         raise WorkloadError("split.uneven", workload=what.name)
     tiles = _Tiles.of(what, splits, tile_k)
@@ -64,6 +64,7 @@ def split(what: Contraction, splits: int, tile_k: int) -> Contraction:
         k=(what.k[0], tile_k),
         a=_part_of(what.a, tiles),
         b=_part_of(what.b, tiles),
+        second=None if what.second is None else _part_of(what.second, tiles),
         whole=what,
     )
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeliner.errors import WorkloadError
+import pipeliner
+from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.machine import A100, H100, H200
 from pipeliner.records.candidate import workload_key, workload_of
-from pipeliner.schedules import GatedGemm, Gemm, GemmTile, NaiveTile, default_tile, schedule_gemm
+from pipeliner.schedules import GatedGemm, Gemm, GemmTile, NaiveTile, default_tile
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.verification.accuracy import worst_error
 from tests.refusals import refused
@@ -78,14 +80,35 @@ def test_what_a_gated_gemm_is_not() -> None:
         GatedGemm(16, 16, 16, activation="bias")
     with refused("epilogue.integers", WorkloadError):
         GatedGemm(16, 16, 32, dtype="int8")
-    with refused("split.gated", WorkloadError):
-        schedule_gemm(GatedGemm(16, 16, 64), GemmTile(16, 16, 16, splits=2))
     with refused("tile.kind", WorkloadError):
         scheduled(GatedGemm(16, 16, 16), NaiveTile())
 
 
 def test_a_persistent_grid_computes_it_too() -> None:
     check(GatedGemm(64, 64, 64, dtype="bf16"), GemmTile(16, 32, 16, persistent=3))
+
+
+def test_k_is_split_where_columns_are_few() -> None:
+    """As of a gated layer that several GPUs share: 14 tiles of columns leave most SMs idle."""
+    tile = default_tile(GatedGemm(16, 896, 8192, dtype="bf16"), H200)
+    assert tile.splits > 1
+    assert default_tile(GatedGemm(64, 14336, 4096, dtype="bf16"), H200).splits == 1
+
+
+def test_the_sums_of_both_are_made_before_one_gates_the_other() -> None:
+    """``silu`` of parts is no part of ``silu``: a kernel behind adds both, then multiplies."""
+    spec, tile = GatedGemm(16, 32, 64), GemmTile(16, 16, 16, splits=2)
+    check(spec, tile)
+    info = kernel_info(spec, tile)
+    assert [store.dst for store in info.stores] == ["parts", "second_parts"]
+    (behind,) = info.elementwise
+    assert behind.global_bytes == 16 * 32 * (2 * 2 * 4 + 2)  # two parts of two sums, and a result
+
+
+def test_ctas_of_a_cluster_do_not_put_parts_of_two_sums_together() -> None:
+    schedule = scheduled(GatedGemm(16, 32, 64), GemmTile(16, 16, 16, splits=2))
+    with refused("parts.none", PlanError, buffer="parts"):
+        pipeliner.build(schedule, "h100", store="cluster")
 
 
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)

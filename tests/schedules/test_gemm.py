@@ -75,6 +75,16 @@ CASES = {
         GemmTile(16, 8, 8),
     ),
     "gated-symbolic": (GatedGemm(None, 40, 24, layout="TN"), GemmTile(16, 16, 8)),
+    "gated-split": (GatedGemm(48, 40, 128), GemmTile(16, 32, 16, splits=4)),
+    "gated-split-ragged": (
+        GatedGemm(33, 20, 53, layout="TN", activation="gelu"),
+        GemmTile(16, 16, 16, splits=3),
+    ),
+    "gated-split-batched": (
+        GatedGemm(20, 24, 40, batch=3, dtype="fp32", activation="relu"),
+        GemmTile(16, 8, 8, splits=2),
+    ),
+    "gated-split-symbolic": (GatedGemm(None, 40, 64), GemmTile(16, 16, 16, splits=2)),
     "fp32-out": (Gemm(16, 24, 32, out="float32"), GemmTile(16, 8, 16)),
     "reordered": (Gemm(33, 20, 45), GemmTile(16, 16, 16, reordered=True)),
     "reordered-NN": (Gemm(48, 37, 45, layout="NN"), GemmTile(16, 16, 64, reordered=True)),

@@ -60,7 +60,6 @@ SENTENCES: Final = {
         "counts as fast as {other:by}, {us:.1f} us (within {percent:.1%}): CTAs are one wave, and "
         "of such tiles this one computes and copies least"
     ),
-    "split.gated": "a gated GEMM cannot be split along K: {workload}",
     "split.uneven": (
         "cannot split the reduction of '{workload}': its phases have different numbers of steps"
     ),
