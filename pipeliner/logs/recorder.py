@@ -36,7 +36,7 @@ ALL: Final = Rounds(48, fewest=3, warm_up=1, seconds=1.5, shuffled=True, primed=
 """Of all candidates of a workload."""
 
 FRESHEST: Final = 16
-"""Candidates of a workload that are timed again."""
+"""Candidates of a workload that are timed again, beside the first one that it was asked for."""
 
 FRESH: Final = Rounds(45, fewest=3, warm_up=1, seconds=1.5, shuffled=True, primed=True)
 
@@ -156,6 +156,8 @@ def _timed(right: Sequence[int], timer: AskedTimer) -> list[tuple[int, Measureme
     found = surveyed(timer, range(len(right)), ALL)
     timed = [at for at, one in enumerate(found) if not one.failure]
     fastest = sorted(timed, key=lambda at: found[at].us)[:FRESHEST]
+    if timed and timed[0] not in fastest:  # what was asked for first may be what is judged
+        fastest.append(timed[0])
     fresh = surveyed(timer, fastest, FRESH) if fastest else []
     again = [(right[at], one, AGAIN) for at, one in zip(fastest, fresh) if not one.failure]
     return [*((number, one, "") for number, one in zip(right, found)), *again]
