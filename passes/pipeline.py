@@ -115,7 +115,8 @@ def recognised_info(func: Any, machine: Machine, request: Request) -> KernelInfo
 def _recognised(steps: Steps, machine: Machine, request: Request) -> Facts:
     """Return the loops and ops of a function, with the copies that CTAs could share."""
     facts = steps.run(recognise)
-    return with_sharing(steps.func, facts, clusters_considered(facts.info, machine, request))
+    considered = clusters_considered(facts.info, machine, request)
+    return with_sharing(steps.func, facts, considered, asked=request.cluster != "auto")
 
 
 def _marked(steps: Steps, plan: KernelPlan) -> Any:

@@ -197,22 +197,29 @@ class Sharers:
         return tirx.Cast("uint16", tirx.shift_left(i32(first), others))
 
 
-def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> dict[str, Sharing]:
+def shared_by(
+    body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy], *, asked: bool = False
+) -> dict[str, Sharing]:
     """Return for each of ``copies`` the cluster ``sizes`` whose CTAs can share the copy.
 
     They copy chunks of the tile for each other. A size is left out if the CTAs of such a cluster
-    need not make the same steps.
+    need not make the same steps; if it is ``asked`` for, that raises LoweringError.
     """
     found: dict[str, Sharing] = dict.fromkeys(copies, ())
     for size in (size for size in sizes if size > 1):
         try:
             cluster = find_cluster(body, size)
-            assert cluster is not None
-            groups = {name: sharers(copy, cluster) for name, copy in copies.items()}
-            shared = {name: group.bits for name, group in groups.items() if group is not None}
+        except LoweringError:  # the grid is none of such clusters, as their plan says, too
+            continue
+        assert cluster is not None
+        groups = {name: sharers(copy, cluster) for name, copy in copies.items()}
+        shared = {name: group.bits for name, group in groups.items() if group is not None}
+        try:
             if shared:
                 check_loops(body, cluster)
         except LoweringError:
+            if asked:
+                raise
             continue
         found.update((name, (*found[name], (size, bits))) for name, bits in shared.items())
     return found

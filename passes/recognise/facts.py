@@ -93,8 +93,11 @@ def recognise(func: Any) -> tuple[Any, Facts]:
     return new, Facts(info, dict(found.ops), only)
 
 
-def with_sharing(func: Any, facts: Facts, clusters: Sequence[int]) -> Facts:
-    """Return ``facts`` of ``func`` with the copies that CTAs of ``clusters`` could share."""
+def with_sharing(func: Any, facts: Facts, clusters: Sequence[int], *, asked: bool = False) -> Facts:
+    """Return ``facts`` of ``func`` with the copies that CTAs of ``clusters`` could share.
+
+    LoweringError: ``asked`` for are some whose CTAs would wait for each other forever.
+    """
     copies = {name: op for name, op in facts.ops.items() if isinstance(op, Copy)}
     if not clusters or len(copies) == len(facts.ops):
         return facts
@@ -102,7 +105,7 @@ def with_sharing(func: Any, facts: Facts, clusters: Sequence[int]) -> Facts:
     for kernel in kernels_of(func.body):  # each has a grid of its own
         names = {str(name) for form in op_loops(kernel) for name in form.names}
         own = {name: copy for name, copy in copies.items() if name in names}
-        shared.update(shared_by(kernel, clusters, own) if own else {})
+        shared.update(shared_by(kernel, clusters, own, asked=asked) if own else {})
 
     def told(loop: LoopInfo) -> LoopInfo:
         ops = (

@@ -307,7 +307,7 @@ def test_clusters_share_what_is_the_same_for_neighbours(
 
 
 def test_clusters_that_cannot_share_are_refused() -> None:
-    with refused("cluster.nothing_shared", LoweringError):
+    with refused("cluster.nothing_shared", PlanError):
         kernel_of(Gemm(384, 128, 128), (128, 64, 64), 2, cluster=2)  # three rows of tiles
     with refused("cluster.grid", PlanError, extent=3):
         kernel_of(Gemm(384, 64, 128), (128, 64, 64), cluster=2)
