@@ -23,7 +23,7 @@ from tvm.tirx import ForKind
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...mechanisms.tma import are_chunks
-from ..ir.indexing import evaluate
+from ..ir.indexing import holding
 from ..ir.kernels import thread_tag
 from ..ir.linear import affine
 from ..ir.nodes import (
@@ -45,6 +45,9 @@ Sharing: TypeAlias = "tuple[tuple[int, int], ...]"
 """Sizes of clusters, each with the bits of the ranks in which CTAs that share a tile differ."""
 
 _MANY: Final = 1 << 30
+
+_PAIRS: Final = (tirx.And, tirx.Or)
+_COMPARISONS: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Cluster:
         """Whether ``value`` is the same for ``rank`` as for the rank ``as_`` of a cluster."""
         if variables(value) <= {self.grid}:
             first = np.arange(self.clusters) * self.size
-            known, other = (evaluate(value, {self.grid: first + at}) for at in (as_, rank))
+            known, other = (holding(value, {self.grid: first + at}) for at in (as_, rank))
             if known is not None and other is not None:
                 return bool(np.all(known == other))
         analyzer, cluster = sym.Analyzer(), Var("cluster", "int32")
@@ -233,13 +236,38 @@ def sharers(copy: Copy, cluster: Cluster) -> Sharers | None:
     rows = copy.shape[0]
     if len(copy.shape) < 2:
         return None
+    masks = [one for part in copy.mask for one in _decided(part, cluster)]
+    decided = [_at_first(one, copy, cluster) for one in (*copy.src_indices, *masks)]
     for bits in sorted(range(1, cluster.size), key=lambda bits: (-bits.bit_count(), bits)):
         group = Sharers(cluster, bits)
         if not are_chunks(rows, group.size):
             continue
-        if all(cluster.shares(index, bits) for index in copy.src_indices):
+        if all(cluster.shares(one, bits) for one in decided):
             return group
     return None
+
+
+def _at_first(value: Expr, copy: Copy, cluster: Cluster) -> Expr:
+    """Return ``value`` at the first element of the tile, if others add the same in each CTA."""
+    if not variables(value) & frozenset(copy.order):
+        return value
+    first = substitute(value, dict.fromkeys(copy.order, i32(0)))
+    rest = sym.Analyzer().simplify(value - first)
+    return value if cluster.grid in variables(rest) else first
+
+
+def _decided(mask: Expr, cluster: Cluster) -> list[Expr]:
+    """Return what decides where ``mask`` holds, as indices decide what is read.
+
+    A tile beyond the end may have the indices of one that is not: it is never read.
+    """
+    if variables(mask) <= {cluster.grid}:
+        return [mask]
+    if isinstance(mask, _PAIRS):
+        return [*_decided(mask.a, cluster), *_decided(mask.b, cluster)]
+    if isinstance(mask, tirx.Not):
+        return _decided(mask.a, cluster)
+    return [mask.a - mask.b if isinstance(mask, _COMPARISONS) else mask]
 
 
 def check_loops(body: Stmt, cluster: Cluster) -> None:

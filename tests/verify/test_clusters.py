@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,8 @@ from pipeliner.kernel.compiled import Kernel
 from pipeliner.mechanisms import roles
 from pipeliner.passes.specialise import specialised_kernel
 from pipeliner.proof.prove import prove
-from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
+from pipeliner.schedules.workloads import Convolution, ConvWeightGrad, conv1d, conv2d
 from pipeliner.verification.verdict import verify_workload
 
 from .proved import assert_right_and_proved
@@ -137,6 +140,31 @@ def test_any_cluster_is_right_and_proved_or_refused(
     except (LoweringError, PlanError):  # nothing is shared, or the grid has no whole clusters
         return
     assert_right_and_proved(kernel, gemm)
+
+
+@pytest.mark.parametrize(
+    ("spec", "tile"),
+    [
+        (
+            ConvWeightGrad(conv2d(5, 10, 7, 16, 32, 1, 1)),
+            ConvTile(64, 16, 64, raster_group=4, grid_multiple=(2, 2)),
+        ),
+        (
+            conv1d(1, 145, 48, 32, 3),
+            ConvTile(192, 32, 32, raster_group=2, grid_multiple=(2, 4)),
+        ),
+    ],
+    ids=str,
+)
+def test_a_tile_beyond_the_end_is_not_shared_with_one_that_has_the_same_indices(
+    spec: Convolution, tile: ConvTile
+) -> None:
+    """Of one column of tiles indices say no column: only the mask says which tile is zero."""
+    options: dict[str, Any] = {"instruction": "wgmma", "cluster": 4, "prove": False}
+    kernel = pipeliner.build(schedule_conv(spec, tile), "h100", **options)
+    assert max(copy.multicast for copy in kernel.plan.copies) == 2  # not all four
+    verdict = verify_workload(kernel, spec, timings=("late",), orders=("random",))
+    assert verdict.ok, verdict
 
 
 def test_a_sample_of_ctas_has_their_clusters() -> None:
