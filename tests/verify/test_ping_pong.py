@@ -11,6 +11,7 @@ import pytest
 import pipeliner
 from pipeliner.errors import PlanError
 from pipeliner.kernel.compiled import Kernel
+from pipeliner.proof.prove import prove
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.scheduled import schedule_conv
 from pipeliner.schedules.tiles import ConvTile, GemmTile
@@ -44,6 +45,14 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     assert [role.ping_pong_groups for role in kernel.plan.roles] == [2, 1]
     assert [channel.depth for channel in kernel.plan.mbarriers] == [depth]
     assert_right(gemm, kernel, **in_some_mode(tiles * 16 + steps * 4 + depth))
+
+
+@pytest.mark.parametrize(("tiles", "ctas"), [(2, 1), (3, 2), (3, 1)])
+def test_it_is_proved_also_where_each_group_has_one_tile(tiles: int, ctas: int) -> None:
+    """Read for other trip counts than its own it is no ping-pong, and one order decides nothing."""
+    kernel = kernel_of(Gemm(64 * tiles, 64, 192), ctas, depth=2, prove=False)
+    (found,) = prove(kernel.lowered).kernels
+    assert found.ok, found.statement
 
 
 @pytest.mark.parametrize(
