@@ -48,6 +48,7 @@ _MANY: Final = 1 << 30
 
 _PAIRS: Final = (tirx.And, tirx.Or)
 _COMPARISONS: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+_CONDITIONS: Final = (*_PAIRS, *_COMPARISONS, tirx.Not)
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class Cluster:
             known, other = (holding(value, {self.grid: first + at}) for at in (as_, rank))
             if known is not None and other is not None:
                 return bool(np.all(known == other))
+            if isinstance(value, _CONDITIONS):
+                return False
         analyzer, cluster = sym.Analyzer(), Var("cluster", "int32")
         analyzer.bind(cluster, Range(0, self.clusters))
         for var, extent in self.ranges.items():
@@ -261,13 +264,16 @@ def _decided(mask: Expr, cluster: Cluster) -> list[Expr]:
 
     A tile beyond the end may have the indices of one that is not: it is never read.
     """
+    if cluster.grid not in variables(mask):
+        return []
     if variables(mask) <= {cluster.grid}:
         return [mask]
     if isinstance(mask, _PAIRS):
         return [*_decided(mask.a, cluster), *_decided(mask.b, cluster)]
     if isinstance(mask, tirx.Not):
         return _decided(mask.a, cluster)
-    return [mask.a - mask.b if isinstance(mask, _COMPARISONS) else mask]
+    # What is no comparison is taken to differ between CTAs.
+    return [mask.a - mask.b if isinstance(mask, _COMPARISONS) else cluster.grid]
 
 
 def check_loops(body: Stmt, cluster: Cluster) -> None:
