@@ -40,6 +40,9 @@ FRESHEST: Final = 16
 
 FRESH: Final = Rounds(45, fewest=3, warm_up=1, seconds=1.5, shuffled=True, primed=True)
 
+ATTEMPTS: Final = 2
+"""At the rounds of a workload: where what measures hangs in them, all are tried once more."""
+
 CLOSING_SECONDS: Final = 6.0
 """Kept for the rounds of a workload whose candidates are not all compiled when time is up."""
 
@@ -133,11 +136,17 @@ class _Recording(Study[_Grid, AskedTimer]):
         """
         failed: dict[int, Why] = {}
         times: list[tuple[int, Measurement, str]] = []
-        try:
-            right = tried(measurer, batch.job.spec, batch.built, failed)
-            times = _timed(right, measurer)
-        except ToolError as err:
-            self._say(f"{batch.job.label}: {err}")
+        for _ in range(ATTEMPTS):
+            try:
+                right = tried(measurer, batch.job.spec, batch.built, failed)
+            except ToolError as err:  # nothing can be measured
+                self._say(f"{batch.job.label}: {err}")
+                break
+            try:
+                times = _timed(right, measurer)
+                break
+            except ToolError as err:
+                self._say(f"{batch.job.label}: {err}")
         lost = [(at, Measurement(failure=failure), "") for at, failure in failed.items()]
         return [_record(batch, *one) for one in (*times, *lost)]
 

@@ -75,6 +75,23 @@ class Bench:
         return [Measurement((100.0 + self.tried[at] + more,) * 3) for at in question.which]
 
 
+class HangsInRounds(Bench):
+    """The first ``times`` of all rounds get no answer, and end the process."""
+
+    def __init__(self, times) -> None:
+        super().__init__()
+        self.left = times
+
+    def ask(self, question, seconds):
+        if isinstance(question, (Open, Try)):
+            return super().ask(question, seconds)
+        if self.left:
+            self.left -= 1
+            self.tried = []
+            raise ToolError("cannot wait any longer: nothing came for 60 s")
+        return super().ask(question, seconds)
+
+
 class Backwards(Bench):
     """The later a kernel was asked for, the faster it is."""
 
@@ -118,6 +135,14 @@ def test_the_first_that_was_asked_for_is_timed_with_the_fastest(tmp_path) -> Non
     _, records, _ = recorded(tmp_path, Compiler(), Backwards(), specs={"sq1024": SPECS["sq1024"]})
     again = [one.resources.get("registers", 0) for one in records if one.label == AGAIN]
     assert sorted(again) == [0, *range(LIMIT - 16, LIMIT)]
+
+
+@pytest.mark.parametrize(("times", "timed"), [(1, LIMIT), (2, 0)])
+def test_rounds_that_hang_are_tried_once_more(tmp_path, times, timed) -> None:
+    only = {"sq1024": SPECS["sq1024"]}
+    _, records, said = recorded(tmp_path, Compiler(), HangsInRounds(times), specs=only)
+    assert sum(one.label != AGAIN and not one.failure for one in records) == timed
+    assert said[:times] == ["sq1024: cannot wait any longer: nothing came for 60 s"] * times
 
 
 def test_what_the_log_has_is_not_measured_again(tmp_path) -> None:
