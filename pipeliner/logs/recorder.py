@@ -41,7 +41,7 @@ FRESHEST: Final = 16
 FRESH: Final = Rounds(45, fewest=3, warm_up=1, seconds=1.5, shuffled=True, primed=True)
 
 ATTEMPTS: Final = 2
-"""At the rounds of a workload: where what measures hangs in them, all are tried once more."""
+"""At a workload: where what measures gives no answer, all of it is tried once more."""
 
 CLOSING_SECONDS: Final = 6.0
 """Kept for the rounds of a workload whose candidates are not all compiled when time is up."""
@@ -137,13 +137,9 @@ class _Recording(Study[_Grid, AskedTimer]):
         failed: dict[int, Why] = {}
         times: list[tuple[int, Measurement, str]] = []
         for _ in range(ATTEMPTS):
+            failed.clear()  # each attempt tries all of them
             try:
-                right = tried(measurer, batch.job.spec, batch.built, failed)
-            except ToolError as err:  # nothing can be measured
-                self._say(f"{batch.job.label}: {err}")
-                break
-            try:
-                times = _timed(right, measurer)
+                times = _timed(tried(measurer, batch.job.spec, batch.built, failed), measurer)
                 break
             except ToolError as err:
                 self._say(f"{batch.job.label}: {err}")

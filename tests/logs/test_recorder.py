@@ -137,6 +137,20 @@ def test_the_first_that_was_asked_for_is_timed_with_the_fastest(tmp_path) -> Non
     assert sorted(again) == [0, *range(LIMIT - 16, LIMIT)]
 
 
+def test_what_fails_in_one_attempt_alone_is_recorded_once(tmp_path) -> None:
+    class FailsFirst(HangsInRounds):
+        def ask(self, question, seconds):
+            if isinstance(question, Try) and self.left and question.built.path == "5.so":
+                return "wrong: very"
+            return super().ask(question, seconds)
+
+    only = {"sq1024": SPECS["sq1024"]}
+    _, records, _ = recorded(tmp_path, Compiler(), FailsFirst(1), specs=only)
+    first = [one for one in records if one.label != AGAIN]
+    assert len({one.candidate for one in first}) == len(first) == LIMIT
+    assert not any(one.failure for one in first)
+
+
 @pytest.mark.parametrize(("times", "timed"), [(1, LIMIT), (2, 0)])
 def test_rounds_that_hang_are_tried_once_more(tmp_path, times, timed) -> None:
     only = {"sq1024": SPECS["sq1024"]}
