@@ -121,6 +121,9 @@ def _find(body: Any, name: str) -> _PartialSums:
     own = body.block.alloc_buffers
     parts = {load.source for load in collect(total.body, TensorLoad) if load.source in own}
     stored = [block for block in blocks[0] if block.body.buffer in parts]
+    if len(parts) > 1:
+        names = tuple(sorted(str(buf.name) for buf in parts))
+        raise refused(Reason("partial_sums.several", block=str(total.name_hint), names=names))
     if len(parts) != 1 or len(stored) != 1 or not is_global(stored[0].body.buffer):
         raise refused(Reason("partial_sums.none"))
     (workspace,) = parts

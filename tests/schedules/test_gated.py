@@ -111,6 +111,12 @@ def test_ctas_of_a_cluster_do_not_put_parts_of_two_sums_together() -> None:
         pipeliner.build(schedule, "h100", store="cluster")
 
 
+def test_memory_does_not_add_parts_of_two_sums() -> None:
+    schedule = scheduled(GatedGemm(16, 32, 64), GemmTile(16, 16, 16, splits=2))
+    with refused("partial_sums.several", PlanError, names=("parts", "second_parts")):
+        pipeliner.build(schedule, "h100", reduction="atomic")
+
+
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
 def test_the_tile_leaves_registers_for_both_accumulators(machine: Any) -> None:
     one, two = (

@@ -65,6 +65,7 @@ SENTENCES: Final = {
     # Partial sums
     "partial_sums.refused": "cannot add the partial sums of '{kernel}' atomically: {why}",
     "partial_sums.none": "no kernel sums parts that one before it stores",
+    "partial_sums.several": "'{block}' makes one output of the sums of {names:list}",
     "partial_sums.no_sum": "'{block}' stores {value}, which is no sum of parts",
     "partial_sums.dtype": (
         "'{buffer}' holds {dtype}, which memory cannot add: it can {dtypes:list}"
