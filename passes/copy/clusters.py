@@ -266,7 +266,7 @@ def _decided(mask: Expr, cluster: Cluster) -> list[Expr]:
     """
     if cluster.grid not in variables(mask):
         return []
-    if variables(mask) <= {cluster.grid}:
+    if isinstance(mask, _CONDITIONS) and variables(mask) <= {cluster.grid}:
         return [mask]
     if isinstance(mask, _PAIRS):
         return [*_decided(mask.a, cluster), *_decided(mask.b, cluster)]

@@ -10,7 +10,8 @@
     busy   = max(busy, (tensor ^ CHAIN_NORM + sfu ^ CHAIN_NORM + (fma + issue) ^ CHAIN_NORM)
                  ^ (1 / CHAIN_NORM) + CHAIN_CYCLES)                  arithmetic between wgmma
     busy   = max(busy, (tensor + sfu + fma + issue) / warpgroups + CHAIN_CYCLES)    of an SM
-    busy   = max(busy, tensor + sfu + fma + issue) + RESTART_CYCLES  with a barrier, too
+    busy   = max(busy, tensor + sfu + fma + issue + 2 * CHAIN_CYCLES) + RESTART_CYCLES
+                                                                     with a barrier, too
 
 ``busy`` is at least ``II``: pipes that are nearly as busy as the busiest contend for issue slots.
 ``bubble`` passes with nothing issued unless another CTA of the SM has work.
