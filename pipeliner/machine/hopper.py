@@ -107,9 +107,8 @@ H200: Final = sister(  # the chip of the H100 with other memory
     start_us=(
         3.1,
         fitted(
-            "kernels below 30 us of 28 workloads that ran just before, so that an SM has their "
-            "code: 2.9 to 3.1",
-            "mean error 9.9 %, 11.2 % with 3.5, which those need that ran longer ago",
+            "kernels below 30 us of 28 workloads, each of which ran just before: 2.9 to 3.1",
+            "mean error 9.9 %, 11.2 % with 3.5, which was fitted to such that did not",
         ),
     ),
 )
