@@ -214,5 +214,8 @@ def _by_warp_obstacle(
 
 
 def of_pixels(copy: CopyInfo) -> bool:
-    """Whether the copy reads an implicit-GEMM operand A: other addresses in each step."""
-    return copy.view in PIXEL_VIEWS or (copy.view == "tensor" and copy.src_dims[0] is None)
+    """Whether the copy reads an implicit-GEMM operand A: other addresses in each step.
+
+    Its rows go along no dimension of the source; those of a batch do, beside a fixed coordinate.
+    """
+    return copy.view in PIXEL_VIEWS or (copy.view == "tensor" and 0 not in copy.src_dims)
