@@ -22,7 +22,7 @@ SUFFIX: Final = ".json"
 
 _FORMAT: Final = "pipeliner machine"
 _VERSION: Final = 1
-_MAY_BE_ZERO: Final = ("smem_reserved", "launch_us", "l2_bytes_per_second", "sms_in_fours")
+_MAY_BE_ZERO: Final = ("smem_reserved", "launch_us", "l2_bytes_per_second")
 _RATES: Final = ("mmas", "wgmmas")
 
 
@@ -87,6 +87,7 @@ def _made(data: Any) -> MachineFile:
     for name in _RATES:
         rates = (MmaRate(**{**rate, "shape": tuple(rate["shape"])}) for rate in values[name])
         values[name] = tuple(rates)
+    values["sms_in_clusters"] = tuple(map(int, values["sms_in_clusters"]))
     for known in dataclasses.fields(Machine):
         _check(known, values[known.name])
     machine = Machine(**values)

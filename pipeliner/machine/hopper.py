@@ -34,7 +34,7 @@ H100: Final = described(
     later={
         "dram_bytes_per_second": "2026-11-22",
         "l2_bytes_per_second": "2026-11-28",
-        "sms_in_fours": "2026-11-28",
+        "sms_in_clusters": "2026-11-30",
     },
     sms=(132, documented("[H100]")),
     clock_ghz=(
@@ -65,7 +65,10 @@ H100: Final = described(
             "CTAs that only copy boxes in step get 14"
         ),
     ),
-    sms_in_fours=(120, measured("`%smid` of 132 CTAs in clusters of four on an H200: 120 start")),
+    sms_in_clusters=(
+        (132, 132, 117, 120, 110, 102, 105, 120),
+        measured("cudaOccupancyMaxActiveClusters of an H200, 200 KB of shared memory a CTA"),
+    ),
     accesses_per_cycle=(1, documented("[H100] 32 load and store units")),
     fp32_per_cycle=(128, documented("[H100]")),
     sfu_per_cycle=(16, documented("[CC]")),

@@ -194,13 +194,13 @@ class Machine:
             documented("upper end of the 20 to 30 that fbtriton's modulo scheduler documents"),
         ),
     )
-    sms_in_fours: int = field(
-        default=0,
+    sms_in_clusters: tuple[int, ...] = field(
+        default=(),
         metadata=_of(
             "SMs",
-            "that clusters of more than two CTAs, one an SM, fill at once; 0: it is not known, "
+            "that clusters of 1, 2, 3 ... CTAs, one an SM, fill at once; empty: it is not known, "
             "and all are taken to be filled",
-            "rounds = ceil(ctas / sms_in_fours), in such clusters",
+            "rounds = ceil(ctas / sms_in_clusters), in such clusters",
             documented("GPCs of a GPU have unlike numbers of SMs"),
         ),
     )
@@ -274,7 +274,8 @@ class Machine:
 
     def sms_of(self, cluster: int) -> int:
         """SMs that CTAs in clusters of so many fill at once."""
-        return self.sms_in_fours if cluster > 2 and self.sms_in_fours else self.sms
+        known = self.sms_in_clusters
+        return known[cluster - 1] if 0 < cluster <= len(known) else self.sms
 
     @property
     def dram_bytes_per_cycle(self) -> float:
