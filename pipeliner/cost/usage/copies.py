@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from ...instructions.dtypes import LINE_BYTES, element_bytes
 from ...machine import WARP, Machine
 from ...machine.constant import constant, counted, fitted, measured
+from ...mechanisms.copies import of_pixels
 from ...mechanisms.layouts import boxed_bytes, shared_bytes
 from ...mechanisms.table import moved_by
 from ...mechanisms.tma import lines_of_row, requests_of_row, sectors_of_row
@@ -107,6 +108,22 @@ SHARED_ARRIVAL: Final = constant(
     date="2026-11-28",
 )
 
+TMA_WRITE_COST: Final = constant(
+    "TMA_WRITE_COST",
+    0.5,
+    "1",
+    "what a byte that TMA writes to shared memory takes of its time, over one that wgmma reads",
+    formula="lsu = TMA_WRITE_COST * bytes / smem_bytes_per_cycle, TMA",
+    source=measured(
+        "H200, ncu, steps of 64 of 524x2184x6256: 88x128 in pairs takes 440 cycles, in which 39 KB "
+        "are read and 28 KB written; 96x128 in fours 445 for 41 and 29; 128x144 of 496x4264x8192 "
+        "630 for 54 and 41",
+        "523, 548 and 740 if each byte took as long; 0.4 to 0.6 choose as well among 1,900 kernels "
+        "of 55 products, and as before on the logs of an H100 and an H200",
+    ),
+    date="2026-11-30",
+)
+
 LOAD_CYCLES: Final = constant(
     "LOAD_CYCLES",
     2,
@@ -180,6 +197,7 @@ def of_copy(
 
         TMA           l2 = max(bytes * requests_of_row, arriving) / rate
                            + rows * (outside, crowded, requests_of_row * hot)
+                      lsu = TMA_WRITE_COST * bytes / 128
         cp.async      lsu = max(bytes / 128, 4 * accesses, lines);  issue = 2 * accesses / 4
         by registers  lsu = max(bytes / 128, 3 * accesses);         issue = 3 * accesses / 4
     """
@@ -193,7 +211,7 @@ def of_copy(
         hot = requests_of_row(copy) * (asking.at_once / HOT_LINE_CTAS) ** 2
         extra = outside * ZERO_FILL_LINE_CYCLES + gathered + max(crowded, hot)
         return Usage(
-            lsu=moved / machine.smem_bytes_per_cycle,
+            lsu=TMA_WRITE_COST * moved / machine.smem_bytes_per_cycle,
             l2=_delivered(own * _asked(copy, asking.running), moved, plan) / rate + rows * extra,
             global_bytes=own,
         )
@@ -253,7 +271,7 @@ def _lines(copy: CopyInfo) -> float:
     Measured on an H100, 72 kernels of three products by cp.async, rows of 2064, 4112 and 8208
     bytes: 3 % more time than predicted so as a mean, 19 % with a line for each row.
     """
-    if copy.view in PIXEL_VIEWS or None in copy.src_dims:
+    if of_pixels(copy):
         return 1.0
     return lines_of_row(copy)
 
