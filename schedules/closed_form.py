@@ -19,6 +19,7 @@ from ..instructions.dtypes import element_bytes
 from ..mechanisms.stores import MOST_PARTS, PART_BYTES
 from ..mechanisms.tma import MAX_BOX, are_chunks, window_extents
 from ..passes.copy.tensor_views import View, joined
+from ..passes.ir.arithmetic import Computed
 from ..passes.ir.linear import affine
 from ..passes.ir.nodes import Expr, const_int, i32
 from ..space.axes import AUTOMATIC_CLUSTERS
@@ -47,6 +48,7 @@ from .tiles import (
 )
 from .tiles.raster import sharers
 from .total import sum_info
+from .workloads.base.epilogue import computed_by
 from .workloads import (
     GROUP,
     LOOPS,
@@ -230,6 +232,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
         by_rows, view = _joined_rows(what, tile.m, tile.n)
     if view is not None and not _cuts_groups(what, tile):
         shape, scattered = view, False
+    made = _computed(what)
     return StoreInfo(
         op=STORE,
         acc=acc,
@@ -239,7 +242,18 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
         by_rows=by_rows,
         no_tma=SCATTERED if scattered else "",
         viewed=not scattered and len(what.out[1]) != len(what.batch_axes) + 2,
+        flops=made.flops,
+        transcendentals=made.transcendentals,
     )
+
+
+def _computed(what: Contraction) -> Computed:
+    """What is computed of an element of the result: of two sums, then the steps of the epilogue."""
+    flops, functions = computed_by(what.epilogue, what.types.accumulator)
+    if what.second is not None:
+        gate = computed_by((what.activation,), what.types.accumulator)
+        flops, functions = flops + gate.flops + 1, functions + gate.transcendentals
+    return Computed(flops, functions)
 
 
 @lru_cache(maxsize=64)  # hundreds of tiles are compared of one contraction

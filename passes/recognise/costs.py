@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from ...machine import WARP
 from ..analysis.operands import instruction_of
+from ..ir.arithmetic import computed, lanes
 from ..ir.calls import called
 from ..ir.kernels import bodies, thread_tag
 from ..ir.nodes import (
@@ -38,28 +38,6 @@ from ..ir.nodes import (
     walk,
 )
 
-_ARITHMETIC: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
-_TRANSCENDENTAL: Final = frozenset(
-    (
-        "cos",
-        "cosh",
-        "erf",
-        "exp",
-        "exp10",
-        "exp2",
-        "log",
-        "log10",
-        "log2",
-        "pow",
-        "rsqrt",
-        "sigmoid",
-        "sin",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    )
-)
 _QUOTIENTS: Final = (tirx.FloorDiv, tirx.FloorMod)
 _SHAPE: Final = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _WMMA_FLOPS: Final = 2 * 16 * 16 * 16
@@ -127,7 +105,7 @@ def _per_thread(stmt: Stmt, around: _Loops) -> Cost:
     if inner:
         return sum(inner, Cost())
     if isinstance(stmt, tirx.BufferStore):
-        stored = _of_access(stmt.buffer, _lanes(stmt.value)) * _times(around)
+        stored = _of_access(stmt.buffer, lanes(stmt.value)) * _times(around)
         return _of_value(stmt.value, around, stmt.buffer) + stored
     return _of_value(stmt.value, around) if hasattr(stmt, "value") else Cost()
 
@@ -175,32 +153,25 @@ def _of_value(value: Expr, around: _Loops, written: Buffer | None = None) -> Cos
     What stands twice in it is loaded once.
     """
     total = Cost()
-    counted = {"flops": 0, "transcendentals": 0, "tensor": 0}
+    tensor = 0
     loaded: list[Any] = []
 
     def visit(node: Any) -> None:
-        nonlocal total
+        nonlocal total, tensor
         if isinstance(node, TensorLoad):
             if any(tvm_ffi.structural_equal(node, other) for other in loaded):
                 return
             loaded.append(node)
             again = written is not None and node.source.same_as(written)
             times = _times(around) if again else _loads(node, around)
-            total = total + _of_access(node.source, _lanes(node)) * times
-        elif isinstance(node, Call):
-            name = called(node).split(".")[-1]
-            counted["transcendentals"] += (name in _TRANSCENDENTAL) * _lanes(node)
-            counted["tensor"] += _tensor_flops(node)
-        elif str(node.ty).startswith(("float", "bfloat")):
-            counted["flops"] += _lanes(node)
+            total = total + _of_access(node.source, lanes(node)) * times
+        else:
+            tensor += _tensor_flops(node)
 
-    walk(value, (TensorLoad, Call, *_ARITHMETIC), visit)
-    computed = Cost(
-        flops=counted["flops"],
-        transcendentals=counted["transcendentals"],
-        tensor_flops=counted["tensor"],
-    )
-    return total + computed * _times(around)
+    walk(value, (TensorLoad, Call), visit)
+    found = computed(value)
+    each = Cost(flops=found.flops, transcendentals=found.transcendentals, tensor_flops=tensor)
+    return total + each * _times(around)
 
 
 def _tensor_flops(call: Any) -> int:
@@ -216,9 +187,3 @@ def _tensor_flops(call: Any) -> int:
         if shape:
             return 2 * math.prod(int(size) for size in shape.groups()) // WARP
     return 0
-
-
-def _lanes(expr: Any) -> int:
-    """Elements of a vector value; 1 for a pointer."""
-    kind = getattr(expr.ty, "dtype", None)
-    return 1 if kind is None else max(1, int(tvm.DataType(str(kind)).lanes))

@@ -20,6 +20,7 @@ from tvm.ir import Range
 from ...diagnostics import Reason
 from ...values.facts import ADDS, StoreInfo
 from ..copy.tensor_views import View, beyond, flattened, inside, joined, tensor_obstacle
+from ..ir.arithmetic import computed
 from ..ir.indexing import conjunction, row_major, strides
 from ..ir.linear import affine
 from ..ir.nodes import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
@@ -142,7 +143,7 @@ def _indexed(view: View, row: Var, column: Var, nest: Nest) -> Box | None:
 def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
     target = nest.store.buffer
     found = box_of(nest, matmul, ranges)
-    steps = strides(target)
+    steps, made = strides(target), computed(added(nest).store.value)
     if isinstance(found, Box) and found.is_joined(target):
         steps = row_major(found.view.shape)
     return StoreInfo(
@@ -155,6 +156,8 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
         no_tma=found if isinstance(found, Reason) else "",
         viewed=isinstance(found, Box) and found.is_other(target),
         partial_sums=adds(nest),
+        flops=made.flops,
+        transcendentals=made.transcendentals,
     )
 
 

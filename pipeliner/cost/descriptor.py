@@ -193,6 +193,8 @@ class ResultStores:
     """Cycles that an SM takes longer for the uncoalesced stores of one tile."""
     pushed_bytes: int = 0
     """Bytes of a tile that a CTA stores to others of its cluster, which put its parts together."""
+    arithmetic_cycles: float = 0.0
+    """Cycles in which an SM computes the results of one tile from its sums."""
 
 
 @dataclass(frozen=True, slots=True)

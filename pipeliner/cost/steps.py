@@ -202,13 +202,13 @@ def _once(work: Work, machine: Machine, resident: int, latency: float, steps: fl
     stored = resident * stores.tile_bytes / machine.dram_bytes_per_cycle
     drain = waits + machine.global_latency + stored
     once = grid.fills * (latency + resident * work.usage.l2 + drain)
-    once += pushed_cycles(work, resident)
+    once += pushed_cycles(work, resident) + grid.fills * resident * stores.arithmetic_cycles
     if work.traffic.stationary_bytes:
         once += resident * work.traffic.stationary_bytes / work.traffic.rate
     if grid.tiles > grid.fills:
         bytes_ = STAGED_STORE_PASSES * stores.tile_bytes
         bytes_ *= 1 if stores.by_tma else DIRECT_STORE_COST
-        between = bytes_ / machine.smem_bytes_per_cycle + waits
+        between = bytes_ / machine.smem_bytes_per_cycle + waits + stores.arithmetic_cycles
         groups = work.wgmma.consumer_groups
         if groups > 1:  # it runs under the steps of the other groups
             between = max(0.0, between - (groups - 1) * steps / grid.tiles)

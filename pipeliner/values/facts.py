@@ -139,7 +139,9 @@ class StoreInfo:
     ``no_tma``: why the tile is no box of ``dst``, or empty. ``viewed``: it is one of dimensions put
     together. ``partial_sums``: as how many parts of each sum it is added to what is there; 0: it is
     stored. ``parts``: how many CTAs along blockIdx.z have a part of each element, which the next
-    kernel puts together, an elementwise one; 0: none do, or no cluster can.
+    kernel puts together, an elementwise one; 0: none do, or no cluster can. ``flops`` and
+    ``transcendentals``: operations, and functions of the special function units, that compute an
+    element of ``dst`` from sums.
     """
 
     op: str
@@ -152,6 +154,8 @@ class StoreInfo:
     viewed: bool = False
     partial_sums: int = 0
     parts: int = 0
+    flops: int = 0
+    transcendentals: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from ...values.facts import (
 from ...values.notes import NOTE, note_text
 from ..tiles import RowTile, power_of_two, row_major
 from ..workloads import BackToBackGemm
-from ..workloads.base.epilogue import apply
+from ..workloads.base.epilogue import apply, computed_by
 from .attention_cut import splits_of
 from .products import guarded, piece_of
 
@@ -59,9 +59,6 @@ ROWS: Final = (64, 128, 192)
 
 FEW_ROWS: Final = 32
 """The same where FMA multiplies, whose threads have fewer sums than those of warps."""
-
-COSTS: Final[Mapping[str, tuple[int, int]]] = {"relu": (1, 0), "silu": (1, 1), "gelu": (56, 2)}
-"""Arithmetic and transcendental operations of an activation of an element."""
 
 COLUMNS: Final = (32, 64, 96, 128)
 """Columns of the first product in a step to compare; 128 are 64 registers a thread of sums."""
@@ -295,7 +292,10 @@ def back_to_back_info(what: BackToBackGemm, tile: RowTile) -> KernelInfo:
             bound=False,
             loads=False,
         )
-        for name, (flops, exps) in (("hidden_init", (0, 0)), ("made", COSTS[what.activation]))
+        for name, (flops, exps) in (
+            ("hidden_init", (0, 0)),
+            ("made", computed_by((what.activation,), what.accumulator)),
+        )
     )
     loop = LoopInfo(
         name="s",

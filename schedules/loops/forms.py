@@ -94,7 +94,9 @@ def rows_info(what: RowGemm, tile: RowTile) -> KernelInfo:
             ("acc", "local", m * n * wide),
             *((name, "local", m * wide) for name in names),
         ),
-        stores=(StoreInfo("C", "acc", "C", what.out, row_major((what.m, what.n))),),
+        stores=(
+            StoreInfo("C", "acc", "C", what.out, row_major((what.m, what.n)), flops=int(of_rms)),
+        ),
         elementwise=() if of_rms else (combination(what, cut),),
         kernels=1 if of_rms else 2,
         ends_elementwise=not of_rms,

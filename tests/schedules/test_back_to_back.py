@@ -22,7 +22,7 @@ from pipeliner.schedules import (
 )
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.compared import compare_loops
-from pipeliner.schedules.loops.back_to_back import COSTS, steps_of_split
+from pipeliner.schedules.loops.back_to_back import steps_of_split
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.schedules.smaller import Needs, smaller
 from pipeliner.schedules.workloads.base.epilogue import ACTIVATIONS
@@ -85,7 +85,6 @@ def test_the_reference_is_the_definition() -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_closed_form_is_what_recognition_finds(activation: str) -> None:
-    assert activation in COSTS
     for extents, splits in (
         ((256, 512, 64, 128), 1),
         ((70, 90, 48, 80), 1),

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from tvm import tirx
+from tvm.ir import Var
 
 from ....errors import WorkloadError
+from ....passes.ir.arithmetic import Computed, computed
 from .dtypes import Types
 
 BIAS: Final = "bias"
@@ -108,6 +111,15 @@ def apply(step: str, value: Any, operand: Any) -> Any:
     if activation is not None:
         return activation(value, str(value.ty.dtype))
     return value * operand if step == SCALE else value + operand
+
+
+@lru_cache
+def computed_by(steps: tuple[str, ...], accumulator: str) -> Computed:
+    """What all ``steps`` compute of a sum of type ``accumulator``."""
+    value: Any = Var("sum", accumulator)
+    for step in steps:
+        value = apply(step, value, Var(step, accumulator) if step in READING else None)
+    return computed(value)
 
 
 def reference(steps: Sequence[str], sums: Any, extras: Sequence[Any]) -> Any:
