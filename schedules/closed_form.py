@@ -48,7 +48,6 @@ from .tiles import (
 )
 from .tiles.raster import sharers
 from .total import sum_info
-from .workloads.base.epilogue import computed_by
 from .workloads import (
     GROUP,
     LOOPS,
@@ -62,6 +61,7 @@ from .workloads import (
     reduction_tiles,
     split,
 )
+from .workloads.base.epilogue import computed_by
 
 GATHERED: Final = "it moves boxes, these elements are gathered"
 """What the closed form says of every operand that is not the matrix itself."""

@@ -170,9 +170,7 @@ def _attention_store(cut: Cut) -> StoreInfo:
     if cut.rows % cut.tile.m and (splits > 1 or cut.tile.grouped):
         beyond = Reason("store.mask", buffer=name, condition=f"i < {cut.rows}")
     divided = 0 if splits > 1 else 1
-    return StoreInfo(
-        name, "acc", name, dtype, row_major(shape), no_tma=beyond, flops=divided
-    )
+    return StoreInfo(name, "acc", name, dtype, row_major(shape), no_tma=beyond, flops=divided)
 
 
 def _combination(cut: Cut) -> ElementwiseInfo:

@@ -27,7 +27,6 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
