@@ -29,12 +29,12 @@ which waits for what is computed of the one before, the last step has no other t
 ``trip`` is the mean over the CTAs, and at least ``most / rounds``: no SM is done before the CTA
 that has most. ``once`` is what a CTA takes beside its steps:
 
-    once = fills * (latency + CTAs * l2 + drain) + CTAs * stationary_bytes / rate
+    once = fills * (latency + CTAs * (l2 + arithmetic) + drain) + CTAs * stationary_bytes / rate
          + (tiles - fills) * between
     drain   = slot_waits * STORE_SLOT_CYCLES + global_latency
             + CTAs * tile_bytes / dram_bytes_per_cycle
     between = STAGED_STORE_PASSES * tile_bytes * (1 by TMA, else DIRECT_STORE_COST)
-              / smem_bytes_per_cycle + slot_waits * STORE_SLOT_CYCLES
+              / smem_bytes_per_cycle + slot_waits * STORE_SLOT_CYCLES + arithmetic
               - (groups - 1) * steps of a tile (ping-pong, at least 0) + COLD_TILE_CYCLES (im2col)
 
 CTAs of an SM fall out of step: after the first wave one's prologue and epilogue run under the steps
