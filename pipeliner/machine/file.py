@@ -87,7 +87,10 @@ def _made(data: Any) -> MachineFile:
     for name in _RATES:
         rates = (MmaRate(**{**rate, "shape": tuple(rate["shape"])}) for rate in values[name])
         values[name] = tuple(rates)
-    values["sms_in_clusters"] = tuple(map(int, values["sms_in_clusters"]))
+    filled = values["sms_in_clusters"]
+    if not isinstance(filled, list) or any(type(one) is not int or one <= 0 for one in filled):
+        raise TargetError("machine.positive", name="sms_in_clusters", value=repr(filled))
+    values["sms_in_clusters"] = tuple(filled)
     for known in dataclasses.fields(Machine):
         _check(known, values[known.name])
     machine = Machine(**values)

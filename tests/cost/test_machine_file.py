@@ -87,6 +87,8 @@ def without(name):
         (changed(sms=1.5), "machine.type", {"name": "sms", "expected": "int", "value": "1.5"}),
         (changed(clock_ghz="fast"), "machine.type", {"name": "clock_ghz", "expected": "float"}),
         (changed(clock_ghz=float("nan")), "machine.positive", {"name": "clock_ghz"}),
+        (changed(sms_in_clusters=120), "machine.positive", {"name": "sms_in_clusters"}),
+        (changed(sms_in_clusters=[132, 0]), "machine.positive", {"value": "[132, 0]"}),
         (changed(name=3), "machine.text", {"name": "name", "value": "3"}),
         (changed(arch="gfx90a"), "target.arch", {"arch": "gfx90a"}),
         (changed(wings=2), "machine.read", {}),
