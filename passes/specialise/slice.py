@@ -198,7 +198,9 @@ class _Specialiser:
             ping_pong,
             before,
         )
-        consumed = self._branch(consuming, consumer(kernel, inner))
+        # Other CTAs of a cluster copy into this one and arrive at its barriers until they are done.
+        leave = self._meet() if self.plan.ctas_that_meet > 1 else None
+        consumed = self._branch(consuming, seq(consumer(kernel, inner), leave, last))
         produced = self._branch(producing, producer(kernel, producing, inner))
         rings = [ring for loop in loops.values() for ring in loop.rings.values()]
         ordering: list[Barriers | PingPong] = [b for loop in loops.values() for b in loop.barriers]
@@ -209,11 +211,7 @@ class _Specialiser:
         allocs += [buf for barriers in ordering for buf in barriers.buffers]
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)
-        # Other CTAs of a cluster copy into this one and arrive at its barriers until they are done.
-        leave = self._meet() if self.plan.ctas_that_meet > 1 else None
-        if last is not None:
-            last = tirx.IfThenElse(thread < consuming.threads, last, None)
-        return block("roles", seq(self._initialise(thread, ordering), roles, leave, last), allocs)
+        return block("roles", seq(self._initialise(thread, ordering), roles), allocs)
 
     def _branch(self, role: RolePlan, body: Stmt) -> Stmt:
         """Return ``body`` as the threads of ``role`` run it, with their register budget."""

@@ -225,7 +225,8 @@ class _Builder:
 def _roles(stmt: Any, op: Op, views: SharedViews) -> Node:
     """Return the branches of roles as one leaf: mbarrier pairs order the accesses in them.
 
-    No barrier of the CTA may stand in there, so nothing else in them may need an order.
+    No barrier of the CTA may stand in there, so nothing else in them may need an order. A cluster's
+    may, where the others have exited: it waits for none of those.
     """
     ordered = str(stmt.value.value).split(",")
     for access in accesses(stmt.body):

@@ -22,10 +22,12 @@ from ...plan import SyncPlan
 from ...values.op import NO_OP, Op
 from ...values.origin import PHASE, STEADY, Origin
 from ..analysis.access_values import Access, OrderingEvent
+from ..analysis.accesses import event
 from ..dependence.footprint import Lanes
 from ..ir import nodes as ir
 from ..ir.calls import called
 from ..ir.kernels import bodies, with_bodies
+from .mbarriers import ROLES_ATTR
 
 _MERGE_OVER: Final = 8
 """Most accesses of one statement to one slot that are compared one by one; more become one."""
@@ -271,7 +273,14 @@ def summary(root: Node) -> SyncPlan:
 
 def _barriers(node: Node) -> int:
     """Count the barriers under ``node`` and the one before it."""
-    return sum((n.kind == "barrier") + bool(n.why) for n in nodes(node))
+    return sum((n.kind == "barrier") + bool(n.why) + _in_roles(n) for n in nodes(node))
+
+
+def _in_roles(node: Node) -> int:
+    """Count the barriers of a cluster at which a role meets its peers, others having exited."""
+    if not (isinstance(node.stmt, tirx.AttrStmt) and node.stmt.attr_key == ROLES_ATTR):
+        return 0
+    return sum(event(stmt) == "barrier" for stmt in ir.collect(node.stmt, tirx.Evaluate))
 
 
 def _phase(stmt: Any) -> str:
