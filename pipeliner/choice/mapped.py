@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..cost.descriptor import Work
-from ..cost.memory import beyond_l2
 from ..cost.timing import matmuls_of
 from ..cost.work import work_of
 from ..diagnostics import Reason, replaced
@@ -151,8 +150,7 @@ def _loop_work(
     cluster = 1 if request.cluster == "auto" else request.cluster
     parts = max((store.parts for store in stores), default=0)
     work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine, cluster, parts)
-    results = (work.grid.ctas or 0) * work.grid.tiles * work.stores.tile_bytes
-    split = split_sector_cycles(info, matmuls, stores) * beyond_l2(results, machine)
+    split = split_sector_cycles(info, matmuls, stores)
     work = replace(
         work,
         shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + beside),

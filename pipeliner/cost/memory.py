@@ -1,11 +1,17 @@
 """Time that memory takes beside the SMs: its rate, and Little's law for what is in flight.
 
     compulsory = (read + driven_out) / dram_bytes_per_second
-    driven_out = DIRTY_LINES * first + (moved - first) * written / moved
+    read       = sum of the operands' bytes * (1 + PLACES_COST * log2(parts of K))
+    driven_out = max(DIRTY_LINES, written / moved) * first + (moved - first) * written / moved
     waited     = loaded_latency * iterations of all CTAs / iterations in flight
-    memory     = hypot(compulsory, waited) + EXPOSED_LATENCIES * global_latency
+    memory     = hypot(compulsory, waited) + waves * EXPOSED_LATENCIES * global_latency
 
 with ``moved = read + written`` and ``first = min(moved - PASSING_SHARE * evict_first, l2_bytes)``.
+L2 keeps no more than ``DIRTY_LINES`` of its lines dirty, so that a line that is written has
+another written back, and one that is read where it takes a dirty one's place. CTAs of a wave that
+have an SM each end before those of the next begin. What they do behind their last step, no memory
+hides.
+
 All bytes that an iteration copies are in flight together, whatever part of them L2 already has: 64
 CTAs of 128x128 and 256 of 64x64 read the same matrix in the same time at each depth (``decode128``
 of the H100 log: 119.9, 82.8 and 73.8 us with 2, 3 and 4 slots; 110.9, 77.8 and 68.1). A
@@ -19,7 +25,7 @@ import math
 from typing import Final
 
 from ..machine import Machine
-from ..machine.constant import constant, derived, fitted, measured
+from ..machine.constant import constant, fitted, measured
 from .descriptor import Depth, Work
 
 LOADED_LATENCY_US: Final = constant(
@@ -38,40 +44,49 @@ LOADED_LATENCY_US: Final = constant(
 
 DIRTY_LINES: Final = constant(
     "DIRTY_LINES",
-    0.5,
+    0.4,
     "1",
-    "fraction of L2's lines that another kernel wrote and that are not written back yet: what "
-    "comes in drives them out",
-    formula="driven_out = DIRTY_LINES * first + (moved - first) * written / moved",
+    "fraction of L2's lines that are dirty, at most: another kernel's at first, which what comes "
+    "in drives out",
+    formula="driven_out = max(DIRTY_LINES, written / moved) * first + (moved - first) * written / "
+    "moved",
     source=fitted(
-        "logs of an H100 and an H200, 188 kernels that memory takes most of",
-        "6 % mean error and no bias with 0.5; 0.4 to 0.65 choose as well",
+        "H200, 2,034 kernels of 121 workloads, and the log of an H100, with PASSING_SHARE and "
+        "EXPOSED_LATENCIES",
+        "0.27 by least squares of 541 kernels that memory takes most of, nothing passing; 0.3 to "
+        "0.45 choose as well",
     ),
-    date="2026-11-27",
+    date="2026-11-30",
 )
 
 PASSING_SHARE: Final = constant(
     "PASSING_SHARE",
-    0.5,
+    0.75,
     "1",
     "part of what is evicted first that drives out no dirty lines: it takes the place of its own",
     formula="first = min(moved - PASSING_SHARE * evict_first_bytes, l2_bytes)",
     source=fitted(
-        "H100 and H200, 2,900 kernels of 180 products",
-        "first choice on an H100's log 1.011, 1.017 with 0, 1.008 with 1; mean error of 45 drawn "
-        "products 6.2, 6.2 and 6.6 %",
+        "as DIRTY_LINES",
+        "first choice on the third part of the H100's log 1.012, 1.018 with 0.5; of 16 drawn "
+        "products of few rows on an H200 1.023, with 0.5 alike, 1.031 with 1",
     ),
-    date="2026-11-28",
+    date="2026-11-30",
 )
 
 EXPOSED_LATENCIES: Final = constant(
     "EXPOSED_LATENCIES",
-    2,
+    4,
     "1",
-    "latencies under which nothing else is in flight: of the first load and of the last store",
-    formula="memory = hypot(compulsory, waited) + EXPOSED_LATENCIES * global_latency",
-    source=derived("a kernel begins with a load and ends with a store"),
-    date="2026-11-22",
+    "latencies of a memory at rest in which a wave begins and ends: of the first load, behind "
+    "those of all other CTAs and what they drive out, and of the last store",
+    formula="memory = hypot(compulsory, waited) + waves * EXPOSED_LATENCIES * global_latency",
+    source=fitted(
+        "H200, 541 kernels of 37 products that memory takes most of",
+        "1.8 us more than two by least squares; first choice of 16 drawn ones 1.023, 1.032 with "
+        "2, 1.021 with 5. By clocks in four kernels of 4 to 8 us, a CTA's first tile is there "
+        "1,610 to 4,540 cycles after it is asked for, 800 to 1,380 where L2 has it",
+    ),
+    date="2026-11-30",
 )
 
 
@@ -107,28 +122,42 @@ PUSHED_BYTES_PER_CYCLE: Final = constant(
 )
 
 
-def compulsory_us(read: int, written: int, machine: Machine, passing: int = 0) -> float:
+PLACES_COST: Final = constant(
+    "PLACES_COST",
+    0.05,
+    "1",
+    "what reading an operand takes memory more, each time that the parts of its K are doubled "
+    "which CTAs read at once: rows are read in as many places",
+    formula="read = bytes * (1 + PLACES_COST * log2(parts))",
+    source=fitted(
+        "H200, 541 kernels of 37 products that memory takes most of, 16 drawn ones among them",
+        "0.049 +- 0.005 by least squares; first choice of the drawn ones 1.023, 1.045 without and "
+        "1.047 with 0.08",
+    ),
+    date="2026-11-30",
+)
+
+
+def compulsory_us(read: float, written: int, machine: Machine, passing: int = 0) -> float:
     """Microseconds in which memory moves ``read`` and ``written`` bytes, each once.
 
     ``passing``: of what is read, bytes that L2 is asked to evict first.
 
-    Written bytes stay in L2 and drive out as many: first what another kernel left there dirty, then
-    the kernel's own. 0 where nothing is known of what is read.
+    Written bytes stay in L2 and drive out as many; bytes read what another kernel left there dirty,
+    and then the kernel's own. 0 where nothing is known of what is read.
     """
     moved = read + written
     if not read:
         return 0.0
     first = min(moved - PASSING_SHARE * passing, machine.l2_bytes)
-    driven_out = DIRTY_LINES * first + (moved - first) * written / moved
+    share = written / moved
+    driven_out = max(DIRTY_LINES, share) * first + (moved - first) * share
     return (read + driven_out) / machine.dram_bytes_per_second * 1e6
 
 
-def beyond_l2(written: int, machine: Machine) -> float:
-    """The part of so many bytes of results that L2 writes back while the kernel runs.
-
-    It keeps what there is room for beside lines that are dirty already: (1 - DIRTY_LINES) of it.
-    """
-    return max(0.0, 1 - (1 - DIRTY_LINES) * machine.l2_bytes / written) if written else 0.0
+def places_cost(places: int) -> float:
+    """What reading takes memory whose rows are read in so many places at once, over in one."""
+    return 1 + PLACES_COST * math.log2(places)
 
 
 def memory_us(
@@ -152,7 +181,8 @@ def memory_us(
         return compulsory + EXPOSED_LATENCIES * latency
     loaded = latency + loading(work, machine, us) / (machine.clock_ghz * 1e3)
     waited = loaded * grid.ctas * grid.trip / (running * min(at_most, _in_flight(work, depth)))
-    return math.hypot(compulsory, waited) + EXPOSED_LATENCIES * latency
+    waves = math.ceil(grid.ctas / running) if running <= machine.sms else 1
+    return math.hypot(compulsory, waited) + waves * EXPOSED_LATENCIES * latency
 
 
 def l2_us(work: Work, machine: Machine) -> float:

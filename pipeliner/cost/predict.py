@@ -7,7 +7,7 @@ short, for one kernel:
     step   = norm(busy, alone / CTAs)          several CTAs interleave on an SM (steps, busy)
     alone  = max(busy + bubble, (T + ...) / (depth - 1))      a ring of ``depth`` slots (steps)
     T      = global_latency + handshake + l2   from the issue of a load to its last byte
-    us     = max(norm(cycles / clock, memory), l2)  memory works beside SMs (memory, power)
+    us     = max(norm(cycles / clock, memory + tail), l2)    memory works beside SMs (memory)
 
 ``R = T + (1 + ahead + spread) * CTAs * II`` is how long a slot is in use, and ``ceil(R / (CTAs *
 II))`` the least depth at which no step waits for its load: Little's law for a ring's slots.
@@ -27,7 +27,7 @@ from .l1 import in_flight_in_l1
 from .memory import cluster_us, l2_us, loading, memory_us, tensor_map_us
 from .occupancy import Occupancy, occupancy
 from .power import power_limited_us
-from .steps import OVERLAP_DEPTH, Shares, on_sms
+from .steps import OVERLAP_DEPTH, Shares, on_sms, tail_cycles
 from .usage import PIPE_WORDS
 
 ASSUMED_TRIP: Final = constant(
@@ -187,6 +187,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     at_most = in_flight_in_l1(machine, work.traffic.l1_lines, shared) / resident
     memory = memory_us(work, machine, running, slots, us, at_most)
     if memory:
+        memory += tail_cycles(work, resident) / (machine.clock_ghz * 1e3)
         us = (us**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM)
     us = max(us, l2_us(work, machine))
     return Prediction(

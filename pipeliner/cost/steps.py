@@ -181,7 +181,8 @@ def on_sms(
         shares = shares._replace(busy=busy_and_bubble(few, machine, in_last)[0])
         alone = _alone(few, machine, depth, shares, latency)
     cycles += _wave(work, shares, alone, in_last)
-    cycles += rounds * work.grid.tiles * work.stores.uncoalesced_cycles
+    in_turn = work.grid.fills if work.wgmma.consumer_groups > 1 else work.grid.tiles
+    cycles += rounds * in_turn * work.stores.uncoalesced_cycles
     stalled = resident * (1 - step / _norm(busy, alone, resident - 1)) if resident > 1 else 1
     cycles += (1 + (waves - 1) * stalled) * _once(work, machine, resident, latency, step * trip)
     return cycles, step
@@ -202,7 +203,7 @@ def _once(work: Work, machine: Machine, resident: int, latency: float, steps: fl
     stored = resident * stores.tile_bytes / machine.dram_bytes_per_cycle
     drain = waits + machine.global_latency + stored
     once = grid.fills * (latency + resident * work.usage.l2 + drain)
-    once += pushed_cycles(work, resident) + grid.fills * resident * stores.arithmetic_cycles
+    once += grid.fills * tail_cycles(work, resident)
     if work.traffic.stationary_bytes:
         once += resident * work.traffic.stationary_bytes / work.traffic.rate
     if grid.tiles > grid.fills:
@@ -211,10 +212,16 @@ def _once(work: Work, machine: Machine, resident: int, latency: float, steps: fl
         between = bytes_ / machine.smem_bytes_per_cycle + waits + stores.arithmetic_cycles
         groups = work.wgmma.consumer_groups
         if groups > 1:  # it runs under the steps of the other groups
+            between += stores.uncoalesced_cycles
             between = max(0.0, between - (groups - 1) * steps / grid.tiles)
         between += COLD_TILE_CYCLES if work.traffic.implicit_gemm else 0
         once += (grid.tiles - grid.fills) * between
     return once
+
+
+def tail_cycles(work: Work, resident: int) -> float:
+    """Cycles of ``resident`` CTAs behind their last step, before their results are stored."""
+    return pushed_cycles(work, resident) + resident * work.stores.arithmetic_cycles
 
 
 def _alone(work: Work, machine: Machine, depth: Depth, shares: Shares, latency: float) -> float:

@@ -18,7 +18,7 @@ from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .descriptor import Grid, ResultStores, RingWork, SharedMemory, ThreadBudget, Traffic, Work
 from .l1 import lines
-from .memory import compulsory_us
+from .memory import compulsory_us, places_cost
 from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
 from .usage import (
     Asking,
@@ -187,12 +187,13 @@ def _traffic(
 ) -> Traffic:
     copied = list(copies_of(loop, copies))
     read = sum({op.src: op.src_bytes for op, _ in copied}.values())
+    places = max((max(one.parts, one.partial_sums, 1) for one in info.stores), default=1)
     passing = {op.src: op.src_bytes for op, plan in copied if plan.eviction == "evict_first"}
     stored = ctas * (loop.outer or 1) * written(info, loop, parts)
     return Traffic(
         rate=rate,
         read_bytes=read,
-        memory_us=compulsory_us(read, stored, machine, sum(passing.values())),
+        memory_us=compulsory_us(read * places_cost(places), stored, machine, sum(passing.values())),
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
         implicit_gemm=is_implicit_gemm(loop, copies),

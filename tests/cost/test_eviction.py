@@ -77,7 +77,7 @@ def test_what_is_read_once_is_let_go_of(
 
 
 def test_what_is_too_large_says_so() -> None:
-    plan = choose(kernel_info(Gemm(16, 16384, 8192), SMALL), H100, Request())
+    plan = choose(kernel_info(Gemm(16, 16384, 8192), SMALL), H100, Request(mechanism="tma"))
     said = {copy.src: says("eviction.too_large", [copy.reason]) for copy in plan.copies}
     assert said == {"A": False, "B": True}
 

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeliner.choice.mapped import map_kernel
-from pipeliner.cost.memory import DIRTY_LINES, compulsory_us, memory_us
+from pipeliner.cost.memory import (
+    DIRTY_LINES,
+    PLACES_COST,
+    compulsory_us,
+    memory_us,
+    places_cost,
+)
 from pipeliner.logs import cases
 from pipeliner.machine import H100
 from pipeliner.records.candidate import workload_key
@@ -32,11 +38,15 @@ def test_a_byte_that_comes_in_drives_one_out_while_there_are_some():
     assert compulsory_us(0, small, H100) == 0.0  # nothing is known of what is read
 
 
-def test_what_a_kernel_writes_is_driven_out_by_itself_in_the_end():
-    read, written = 1 << 30, 1 << 30
-    moved = read + written
-    driven_out = LEFT + (moved - H100.l2_bytes) / 2
-    assert compulsory_us(read, written, H100) * RATE == pytest.approx(read + driven_out)
+@pytest.mark.parametrize("size", [1 << 20, 1 << 30])
+def test_a_byte_that_is_written_has_one_written_back(size):
+    """L2 holds no more dirty lines than it does already."""
+    assert compulsory_us(size, size, H100) * RATE == pytest.approx(size + size)
+
+
+def test_reading_in_more_places_takes_longer():
+    assert places_cost(1) == 1.0
+    assert places_cost(8) == pytest.approx(1 + 3 * PLACES_COST)
 
 
 @given(read=st.integers(1, 1 << 32), written=st.integers(0, 1 << 32))

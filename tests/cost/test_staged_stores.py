@@ -169,14 +169,16 @@ def test_a_depth_asked_for_is_kept_by_fewer_boxes():
     assert (plan.stores[0].mechanism, plan.mbarriers[0].depth) == ("direct", 7)
 
 
-def test_rows_inside_sectors_cost_where_l2_writes_results_back() -> None:
-    """25 MB of results stay in an H200's L2, 144 MB do not."""
+@pytest.mark.parametrize(("m", "n"), [(3000, 4104), (12000, 6008)])
+def test_results_whose_rows_begin_inside_sectors_take_longer(m: int, n: int) -> None:
+    """By 5 cycles a line of an SM's, be they 25 MB, which an H200's L2 holds, or 144."""
 
-    def us(m: int, n: int) -> float:
-        return Candidate(GemmTile(128, 192, 64)).plan(Gemm(m, n, 248), H200).predicted_us
+    def us(columns: int) -> float:
+        return Candidate(GemmTile(128, 192, 64)).plan(Gemm(m, columns, 248), H200).predicted_us
 
-    assert us(3000, 4104) == pytest.approx(us(3000, 4112), rel=0.01)
-    assert us(12000, 6008) > 1.2 * us(12000, 6016)
+    lines = m * n * 2 / 128 / H200.sms
+    at_most = SPLIT_SECTOR_CYCLES * lines / (H200.clock_ghz * 1e3)
+    assert 0.5 * at_most < us(n) - us(n + 8) < 1.5 * at_most
 
 
 def test_what_an_epilogue_computes_takes_its_time() -> None:
