@@ -187,17 +187,30 @@ def _traffic(
 ) -> Traffic:
     copied = list(copies_of(loop, copies))
     read = sum({op.src: op.src_bytes for op, _ in copied}.values())
-    places = max((max(one.parts, one.partial_sums, 1) for one in info.stores), default=1)
     passing = {op.src: op.src_bytes for op, plan in copied if plan.eviction == "evict_first"}
     stored = ctas * (loop.outer or 1) * written(info, loop, parts)
     return Traffic(
         rate=rate,
         read_bytes=read,
-        memory_us=compulsory_us(read * places_cost(places), stored, machine, sum(passing.values())),
+        memory_us=compulsory_us(
+            read * places_cost(_places(info)), stored, machine, sum(passing.values())
+        ),
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
         implicit_gemm=is_implicit_gemm(loop, copies),
     )
+
+
+def _places(info: KernelInfo) -> int:
+    """Parts of K that CTAs along the grid's first extent have, if the last kernel adds as many."""
+    first = info.grid[0] if len(info.grid) > 1 else None
+    if not (first and info.elementwise and info.stores):
+        return 1
+    strides = info.stores[0].dst_strides
+    batches = (strides[0] or 1) // (strides[1] or 1) if len(strides) > 3 else 1
+    places = first // max(1, batches)
+    last = info.elementwise[-1]
+    return max(1, places) if last.global_bytes >= last.elements * places * PART_BYTES else 1
 
 
 def written(info: KernelInfo, loop: LoopInfo, parts: int = 0) -> int:

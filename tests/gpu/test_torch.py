@@ -295,6 +295,7 @@ def test_captured() -> None:
     graph = torch.cuda.CUDAGraph()
     fresh = torch.randn(72, 8192, device="cuda", dtype=torch.float16)
     pt.matmul(a.t(), b)
+    torch.matmul(fresh, b)  # of whose library no handle is made while a graph is captured
     with torch.cuda.graph(graph):
         out = pt.matmul(a.t(), b)
         with pytest.warns(said.FallbackWarning, match="captured"):
