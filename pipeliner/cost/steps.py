@@ -16,7 +16,7 @@ allow.
 
     cycles = (waves - 1) * CTAs * ((trip - fills) * step + fills * last)
            + rest * ((trip - fills) * step' + fills * last')           the last wave
-           + rounds * tiles * uncoalesced
+           + rounds * tiles * uncoalesced           of the last tile alone with ping-pong
            + (1 + (waves - 1) * stalled) * once
 
 ``last`` is a step that waits for no load, ``step'`` one with ``rest`` CTAs where the fraction of
@@ -35,7 +35,8 @@ that has most. ``once`` is what a CTA takes beside its steps:
             + CTAs * tile_bytes / dram_bytes_per_cycle
     between = STAGED_STORE_PASSES * tile_bytes * (1 by TMA, else DIRECT_STORE_COST)
               / smem_bytes_per_cycle + slot_waits * STORE_SLOT_CYCLES + arithmetic
-              - (groups - 1) * steps of a tile (ping-pong, at least 0) + COLD_TILE_CYCLES (im2col)
+              + uncoalesced - (groups - 1) * steps of a tile (ping-pong, at least 0)
+              + COLD_TILE_CYCLES (im2col)
 
 CTAs of an SM fall out of step: after the first wave one's prologue and epilogue run under the steps
 of the others, which lose what one CTA fewer does less, each once a wave:
