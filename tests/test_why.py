@@ -83,7 +83,7 @@ def test_depths_and_candidates_mark_what_the_plan_has():
 
 @pytest.mark.parametrize(
     ("gemm", "code"),
-    [(Gemm(1024, 1000, 2048), "tile.same_time")],
+    [(Gemm(1024, 1000, 2048), "tile.same_time"), (Gemm(64, 256, 32768), "tile.same_wave")],
     ids=str,
 )
 @pytest.mark.part(2)
