@@ -1,7 +1,7 @@
 """Time that memory takes beside the SMs: its rate, and Little's law for what is in flight.
 
     compulsory = (read + driven_out) / dram_bytes_per_second
-    read       = sum of the operands' bytes * (1 + PLACES_COST * log2(parts of K))
+    read       = sum of the operands' bytes * (1 + SPLIT_READ_COST * log2(splits))
     driven_out = max(DIRTY_LINES, written / moved) * first + (moved - first) * written / moved
     waited     = loaded_latency * iterations of all CTAs / iterations in flight
     memory     = hypot(compulsory, waited) + waves * EXPOSED_LATENCIES * global_latency
@@ -122,13 +122,13 @@ PUSHED_BYTES_PER_CYCLE: Final = constant(
 )
 
 
-PLACES_COST: Final = constant(
-    "PLACES_COST",
+SPLIT_READ_COST: Final = constant(
+    "SPLIT_READ_COST",
     0.05,
     "1",
     "what reading an operand takes memory more, each time that the parts of its K are doubled "
     "which CTAs read at once: rows are read in as many places",
-    formula="read = bytes * (1 + PLACES_COST * log2(parts))",
+    formula="read = bytes * (1 + SPLIT_READ_COST * log2(splits))",
     source=fitted(
         "H200, 541 kernels of 37 products that memory takes most of, 16 drawn ones among them",
         "0.049 +- 0.005 by least squares; first choice of the drawn ones 1.023, 1.045 without and "
@@ -155,9 +155,9 @@ def compulsory_us(read: float, written: int, machine: Machine, passing: int = 0)
     return (read + driven_out) / machine.dram_bytes_per_second * 1e6
 
 
-def places_cost(places: int) -> float:
-    """What reading takes memory whose rows are read in so many places at once, over in one."""
-    return 1 + PLACES_COST * math.log2(places)
+def split_read_cost(splits: int) -> float:
+    """What memory takes to read operands whose K is in so many parts, over in one."""
+    return 1 + SPLIT_READ_COST * math.log2(splits)
 
 
 def memory_us(

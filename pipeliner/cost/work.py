@@ -18,7 +18,7 @@ from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .descriptor import Grid, ResultStores, RingWork, SharedMemory, ThreadBudget, Traffic, Work
 from .l1 import lines
-from .memory import compulsory_us, places_cost
+from .memory import compulsory_us, split_read_cost
 from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
 from .usage import (
     Asking,
@@ -193,7 +193,7 @@ def _traffic(
         rate=rate,
         read_bytes=read,
         memory_us=compulsory_us(
-            read * places_cost(_places(info)), stored, machine, sum(passing.values())
+            read * split_read_cost(_splits(info)), stored, machine, sum(passing.values())
         ),
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
@@ -201,16 +201,20 @@ def _traffic(
     )
 
 
-def _places(info: KernelInfo) -> int:
-    """Parts of K that CTAs along the grid's first extent have, if the last kernel adds as many."""
-    first = info.grid[0] if len(info.grid) > 1 else None
-    if not (first and info.elementwise and info.stores):
+def _splits(info: KernelInfo) -> int:
+    """Parts of K that CTAs have along the grid's first extent; 1: K is not split.
+
+    The last kernel has as many outputs then as each part has elements, where behind a batch it has
+    as many as all matrices together.
+    """
+    strides = info.stores[0].dst_strides if info.stores else ()
+    if not info.ends_elementwise or len(info.grid) < 2 or len(strides) < 3:
         return 1
-    strides = info.stores[0].dst_strides
-    batches = (strides[0] or 1) // (strides[1] or 1) if len(strides) > 3 else 1
-    places = first // max(1, batches)
-    last = info.elementwise[-1]
-    return max(1, places) if last.global_bytes >= last.elements * places * PART_BYTES else 1
+    last, part, first = info.elementwise[-1], strides[0] or 0, info.grid[0] or 1
+    if last.ctas is None or (last.ctas - 1) * last.elements >= part:
+        return 1
+    batches = part // (strides[1] or 1) if len(strides) > 3 else 1
+    return max(1, first // batches)
 
 
 def written(info: KernelInfo, loop: LoopInfo, parts: int = 0) -> int:

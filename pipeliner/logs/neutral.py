@@ -47,7 +47,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "OVERLAP_NORM": _MAXIMUM,
     "PING_PONG_POWER": 1.0,
     "PIPE_NORM": _MAXIMUM,
-    "PLACES_COST": 0.0,
+    "SPLIT_READ_COST": 0.0,
     "POWER_LIMITED_RATE": 1.0,
     "POWER_RESERVE_US": 0.0,
     "PRODUCER_CYCLES": 0,

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeliner.choice.mapped import map_kernel
+from pipeliner.cost import memory
 from pipeliner.cost.memory import (
     DIRTY_LINES,
-    PLACES_COST,
+    SPLIT_READ_COST,
     compulsory_us,
     memory_us,
-    places_cost,
 )
 from pipeliner.logs import cases
-from pipeliner.machine import H100
+from pipeliner.machine import H100, H200
+from pipeliner.plan.request import Request
 from pipeliner.records.candidate import workload_key
 from pipeliner.records.log import SHIPPED, read_log
 from pipeliner.records.names import named_candidate
-from pipeliner.schedules import Gemm, conv2d
+from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.suites import named
+from pipeliner.values.facts import ElementwiseInfo
 
 RATE = H100.dram_bytes_per_second / 1e6
 LEFT = DIRTY_LINES * H100.l2_bytes
@@ -44,9 +47,35 @@ def test_a_byte_that_is_written_has_one_written_back(size):
     assert compulsory_us(size, size, H100) * RATE == pytest.approx(size + size)
 
 
-def test_reading_in_more_places_takes_longer():
-    assert places_cost(1) == 1.0
-    assert places_cost(8) == pytest.approx(1 + 3 * PLACES_COST)
+def read_us(info):
+    """Microseconds in which memory moves what a kernel by wgmma and TMA reads and writes."""
+    request = Request(instruction="wgmma", mechanism="tma")
+    return map_kernel(info, H200, request).loops[0].work.traffic.memory_us
+
+
+def elementwise(outputs, bytes_):
+    """A kernel behind a product, an output of ``bytes_`` a thread."""
+    return ElementwiseInfo("behind", -(-outputs // 256), 256, 1, 256 * bytes_)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 4, 9, 14])
+@pytest.mark.parametrize("batch", [None, 6])
+def test_memory_reads_more_slowly_where_k_is_split(splits, batch, monkeypatch):
+    """By what reading in parts costs, and by dirty lines that as much more would drive out."""
+    info = kernel_info(Gemm(16, 1688, 12224, batch), GemmTile(16, 128, 128, splits=splits))
+    us = read_us(info)
+    monkeypatch.setattr(memory, "SPLIT_READ_COST", 0.0)
+    read = (batch or 1) * (16 + 1688) * 12224 * 2 / H200.dram_bytes_per_second * 1e6
+    more = SPLIT_READ_COST * math.log2(splits)
+    assert more <= (us - read_us(info)) / read * (1 + 1e-9) <= more * (1 + DIRTY_LINES) + 1e-9
+
+
+def test_a_batch_is_no_split_whatever_is_computed_behind_it():
+    """A residual in float32 has as many bytes an output as two parts."""
+    info = kernel_info(Gemm(128, 1024, 8192, 2), GemmTile(128, 128, 64))
+    behind = elementwise(2 * 128 * 1024, 12)
+    followed = replace(info, elementwise=(behind,), ends_elementwise=True, kernels=2)
+    assert read_us(followed) == read_us(info)
 
 
 @given(read=st.integers(1, 1 << 32), written=st.integers(0, 1 << 32))
