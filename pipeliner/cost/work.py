@@ -204,17 +204,16 @@ def _traffic(
 def _splits(info: KernelInfo) -> int:
     """Parts of K that CTAs have along the grid's first extent; 1: K is not split.
 
-    The last kernel has as many outputs then as each part has elements, where behind a batch it has
-    as many as all matrices together.
+    The last kernel has as many outputs then as each part has elements, but for those past its end,
+    where behind a batch it has at least twice as many.
     """
     strides = info.stores[0].dst_strides if info.stores else ()
     if not info.ends_elementwise or len(info.grid) < 2 or len(strides) < 3:
         return 1
-    last, part, first = info.elementwise[-1], strides[0] or 0, info.grid[0] or 1
-    if last.ctas is None or (last.ctas - 1) * last.elements >= part:
+    last, part, matrix = info.elementwise[-1], strides[0] or 0, strides[-3] or 1
+    if last.ctas is None or last.ctas * last.elements >= 2 * part:
         return 1
-    batches = part // (strides[1] or 1) if len(strides) > 3 else 1
-    return max(1, first // batches)
+    return max(1, (info.grid[0] or 1) // (part // matrix))
 
 
 def written(info: KernelInfo, loop: LoopInfo, parts: int = 0) -> int:

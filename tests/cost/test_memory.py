@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeliner.choice.mapped import map_kernel
@@ -18,13 +19,16 @@ from pipeliner.cost.memory import (
     compulsory_us,
     memory_us,
 )
+from pipeliner.cost.work import _splits
+from pipeliner.errors import PipelinerError
 from pipeliner.logs import cases
+from pipeliner.logs.drawn import KINDS
 from pipeliner.machine import H100, H200
 from pipeliner.plan.request import Request
 from pipeliner.records.candidate import workload_key
 from pipeliner.records.log import SHIPPED, read_log
 from pipeliner.records.names import named_candidate
-from pipeliner.schedules import Gemm, GemmTile, conv2d
+from pipeliner.schedules import ConvTile, GatedGemm, Gemm, GemmTile, conv2d
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.suites import named
 from pipeliner.values.facts import ElementwiseInfo
@@ -68,6 +72,24 @@ def test_memory_reads_more_slowly_where_k_is_split(splits, batch, monkeypatch):
     read = (batch or 1) * (16 + 1688) * 12224 * 2 / H200.dram_bytes_per_second * 1e6
     more = SPLIT_READ_COST * math.log2(splits)
     assert more <= (us - read_us(info)) / read * (1 + 1e-9) <= more * (1 + DIRTY_LINES) + 1e-9
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    kind=st.sampled_from(
+        ["product", "batched", "bytes", "ragged", "gradients", "filters", "gated"]
+    ),
+    splits=st.integers(1, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_splits_are_told_from_what_is_stored_and_computed_behind(seed, kind, splits):
+    spec = KINDS[kind](random.Random(seed))
+    tile = GemmTile if isinstance(spec, (Gemm, GatedGemm)) else ConvTile
+    try:
+        info = kernel_info(spec, tile(64, 64, 64, splits=splits))
+    except PipelinerError:
+        return  # there is no such kernel
+    assert _splits(info) == splits
 
 
 def test_a_batch_is_no_split_whatever_is_computed_behind_it():
