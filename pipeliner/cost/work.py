@@ -186,19 +186,25 @@ def _traffic(
     parts: int,
 ) -> Traffic:
     copied = list(copies_of(loop, copies))
-    read = sum({op.src: op.src_bytes for op, _ in copied}.values())
+    read = {op.src: op.src_bytes for op, _ in copied}
+    cut = {op.src: op.src_bytes for op, _ in copied if not _whole_rows(op)}
+    more = split_read_cost(_splits(info)) * sum(cut.values())
     passing = {op.src: op.src_bytes for op, plan in copied if plan.eviction == "evict_first"}
     stored = ctas * (loop.outer or 1) * written(info, loop, parts)
     return Traffic(
         rate=rate,
-        read_bytes=read,
-        memory_us=compulsory_us(
-            read * split_read_cost(_splits(info)), stored, machine, sum(passing.values())
-        ),
+        read_bytes=sum(read.values()),
+        memory_us=compulsory_us(sum(read.values()) + more, stored, machine, sum(passing.values())),
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
         implicit_gemm=is_implicit_gemm(loop, copies),
     )
+
+
+def _whole_rows(copy: CopyInfo) -> bool:
+    """Whether its tile has the source's rows from end to end, as a tile of keys has."""
+    *outer, along = copy.src_dims or (None,)
+    return bool(outer) and along is not None and copy.shape[along] == copy.src_strides[-2]
 
 
 def _splits(info: KernelInfo) -> int:

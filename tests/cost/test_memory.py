@@ -28,7 +28,15 @@ from pipeliner.plan.request import Request
 from pipeliner.records.candidate import workload_key
 from pipeliner.records.log import SHIPPED, read_log
 from pipeliner.records.names import named_candidate
-from pipeliner.schedules import ConvTile, GatedGemm, Gemm, GemmTile, conv2d
+from pipeliner.schedules import (
+    Attention,
+    AttentionTile,
+    ConvTile,
+    GatedGemm,
+    Gemm,
+    GemmTile,
+    conv2d,
+)
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.suites import named
 from pipeliner.values.facts import ElementwiseInfo
@@ -65,13 +73,24 @@ def elementwise(outputs, bytes_):
 @pytest.mark.parametrize("splits", [1, 2, 4, 9, 14])
 @pytest.mark.parametrize("batch", [None, 6])
 def test_memory_reads_more_slowly_where_k_is_split(splits, batch, monkeypatch):
-    """By what reading in parts costs, and by dirty lines that as much more would drive out."""
+    """By what splits cost, and by dirty lines that as much more would drive out."""
     info = kernel_info(Gemm(16, 1688, 12224, batch), GemmTile(16, 128, 128, splits=splits))
     us = read_us(info)
     monkeypatch.setattr(memory, "SPLIT_READ_COST", 0.0)
     read = (batch or 1) * (16 + 1688) * 12224 * 2 / H200.dram_bytes_per_second * 1e6
     more = SPLIT_READ_COST * math.log2(splits)
     assert more <= (us - read_us(info)) / read * (1 + 1e-9) <= more * (1 + DIRTY_LINES) + 1e-9
+
+
+@pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
+def test_keys_are_read_as_fast_in_any_splits(layout, monkeypatch):
+    """A tile has their rows whole."""
+    attention = Attention(4, 32, 1, 8192, 128, kv_heads=8, layout=layout)
+    info = kernel_info(attention, AttentionTile(64, 64, 4, grouped=True))
+    assert _splits(info) == 4
+    us = read_us(info)
+    monkeypatch.setattr(memory, "SPLIT_READ_COST", 0.0)
+    assert read_us(info) == us
 
 
 @given(
