@@ -1,6 +1,8 @@
 """What the CTAs of a cluster share beside mbarriers: their barrier, and each other's shared memory.
 
 barrier.cluster: every thread of a cluster arrives, then waits for all others (PTX ISA 9.7.13.4).
+Behind a relaxed arrival it knows of them that they have started, and of what they did before only
+which mbarriers they initialised and fenced by fence.mbarrier_init (9.7.13.5, example 3).
 
 Distributed shared memory (PTX ISA, shared::cluster; CUDA C++ Programming Guide): a CTA's shared
 memory is there from its start to its exit. So who touches it must know that the CTA has started,
@@ -9,6 +11,7 @@ and the CTA must know of the access when it exits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,9 @@ from ..memory.snapshot import Snapshot
 from ..memory.state import ClusterState, CtaState, GroupState
 
 Array = np.ndarray[Any, Any]
+
+Inits = Mapping[tuple[int, int], Array]
+"""Initialised mbarriers by rank and byte offset: which threads of the cluster know of each."""
 
 
 class ClusterBarrier:
@@ -29,11 +35,14 @@ class ClusterBarrier:
         self._of = np.full(threads, -1)  # phase at which each thread arrived, -1: waited since
         self._arrived = np.zeros(threads, np.bool_)
         self._exited = np.zeros(threads, np.bool_)
+        self._met = np.zeros(threads, np.bool_)  # which threads know that all have started
         self._building = cluster.clocks.blank()
         self._completed = self._building
+        self._telling: Inits = {}
+        self._told: Inits = {}
 
-    def arrive(self, group: GroupState, tids: Array, *, release: bool = True) -> None:
-        """Run barrier.cluster.arrive."""
+    def arrive(self, group: GroupState, tids: Array, inits: Inits, *, release: bool = True) -> None:
+        """Run barrier.cluster.arrive of threads that have fenced the initialisations ``inits``."""
         again = tids[self._of[tids] >= 0]
         if len(again):
             group.hazard(
@@ -44,6 +53,7 @@ class ClusterBarrier:
         if release:
             clock = self._cluster.clocks.release(tids, group.event)
             self._building = self._cluster.clocks.merged(self._building, clock)
+        self._telling = {**self._telling, **inits}
         self._of[tids] = self._phase
         self._arrived[tids] = True
         self._settle()
@@ -57,7 +67,7 @@ class ClusterBarrier:
     def _settle(self) -> None:
         if not (self._arrived | self._exited).all():
             return
-        self._completed = self._building.copy()
+        self._completed, self._told = self._building.copy(), self._telling
         self._arrived[:] = False
         self._phase += 1
         self._cluster.changes += 1
@@ -75,15 +85,23 @@ class ClusterBarrier:
         if (self._of[tids] >= self._phase).any():
             return False
         self._cluster.clocks.acquire(tids, self._completed)
+        for told in self._told.values():
+            told[tids] = True
+        self._met[tids] = True
         self._of[tids] = -1
         return True
 
     def snapshot(self, into: Snapshot) -> None:
         """Add who has arrived, at this phase or the one before."""
         into.plain(np.where(self._of < 0, -1, self._phase - self._of))
-        into.plain(self._arrived, self._exited)
+        into.plain(self._arrived, self._exited, self._met)
+        into.plain(sorted(self._telling), sorted(self._told))
         into.acquired(self._building)
         into.acquired(self._completed)
+
+    def met(self, tids: Array) -> bool:
+        """Whether ``tids`` know that all threads of the cluster have started."""
+        return bool(self._met[tids].all())
 
     def state(self) -> Reason:
         """What it waits for."""
@@ -108,8 +126,6 @@ class Peers:
         if group.cta is peer:
             return
         clocks = self._cluster.clocks
-        if (clocks.known(tids, peer.first) > 0).all():  # mostly, behind a barrier of the cluster
-            return
         threads = range(peer.first, peer.first + peer.threads)
         known = np.max([clocks.known(tids, thread) for thread in threads], axis=0)
         if (known > 0).all():

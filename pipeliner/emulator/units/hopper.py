@@ -133,7 +133,7 @@ def proxy_fence(group: IssuingGroup, spaces: tuple[str, ...], mask: Mask) -> Non
 
 def mbarrier_fence(group: IssuingGroup, mask: Mask) -> None:
     """Run fence.mbarrier_init.release.cluster."""
-    group.cta.cluster.mbarriers.fence(group.active(mask))
+    group.cta.cluster.mbarriers.fence(group.active(mask), inits=True)
 
 
 def grid_wait(group: IssuingGroup, mask: Mask) -> None:
@@ -195,7 +195,8 @@ def store_cluster(
                 detail=Reason("hazard.shared_alignment", multiple=size) if misaligned else "",
             )
             continue
-        cluster.peers.check_started(group, who, peer)
+        if not cluster.barrier.met(who):
+            cluster.peers.check_started(group, who, peer)
         cluster.peers.reach(group, who, peer)
         grains = offsets[:, None] // peer.granule + np.arange(max(1, size // peer.granule))
         peer.shadow.write(who, grains, group.event)
@@ -213,7 +214,8 @@ def _words(group: IssuingGroup, value: Any, dtype: str, mask: Mask, count: int) 
 
 def cluster_arrive(group: IssuingGroup, release: bool, mask: Mask) -> None:
     """Run barrier.cluster.arrive."""
-    group.cta.cluster.barrier.arrive(group, group.active(mask), release=release)
+    cluster, tids = group.cta.cluster, group.active(mask)
+    cluster.barrier.arrive(group, tids, cluster.mbarriers.told_by(tids), release=release)
 
 
 def cluster_wait(group: IssuingGroup, mask: Mask) -> Waiting:

@@ -50,9 +50,11 @@ class Mbarrier:
     building: Clock  # of the arrivals so far
     completed: Clock  # the same at the end of the last phase
     pending: int
+    told: Array  # which threads of the cluster know that it is initialised, and no more
     bytes: int = 0
     phase: int = 0  # the current, incomplete one
     visible: bool = False  # fenced for other CTAs and the async proxy
+    fenced: bool = False  # by fence.mbarrier_init
     last: int = 0  # event of the last operation
     waits: list[tuple[Array, int]] = field(default_factory=list)  # on the last completed phase
     landed: list[tuple[Array, int]] = field(default_factory=list)  # granules, site in this phase
@@ -129,6 +131,7 @@ class Mbarriers:
             clock,
             clock.copy(),
             count,
+            np.zeros(cluster.threads * len(cluster.ctas), np.bool_),
             last=group.event,
         )
         self._guard(cta, offset, live=True)
@@ -145,10 +148,20 @@ class Mbarriers:
             shadow.guarded = np.zeros(len(shadow.writer), np.bool_)
         shadow.guarded[cta.granules(offset, SIZE)] = live
 
-    def fence(self, tids: Array) -> None:
-        """Run fence.mbarrier_init or a proxy fence of the threads that initialised."""
+    def fence(self, tids: Array, *, inits: bool = False) -> None:
+        """Run a proxy fence of the threads that initialised; ``inits``: fence.mbarrier_init."""
         for barrier in self._live.values():
-            barrier.visible = barrier.visible or bool((tids == barrier.thread).any())
+            by_them = bool((tids == barrier.thread).any())
+            barrier.visible |= by_them
+            barrier.fenced |= by_them and inits
+
+    def told_by(self, tids: Array) -> dict[tuple[int, int], Array]:
+        """Who knows of each mbarrier that ``tids`` initialised, with fence.mbarrier_init behind."""
+        return {
+            place: barrier.told
+            for place, barrier in self._live.items()
+            if barrier.fenced and (tids == barrier.thread).any()
+        }
 
     def counts(self, cta: CtaState) -> dict[int, int]:
         """How many arrivals each mbarrier of a CTA waits for, by its byte offset."""
@@ -177,6 +190,7 @@ class Mbarriers:
             )
             return None
         ordered = self._cluster.clocks.known(tids, barrier.thread) >= barrier.event
+        ordered |= barrier.told[tids]
         detail: Why = ""
         if not ordered.all():
             detail = Reason("hazard.mbarrier_unordered")
@@ -324,7 +338,8 @@ class Mbarriers:
         """Add phases as parities, what they lack, and what those who wait will know."""
         for (rank, offset), barrier in sorted(self._live.items()):
             into.plain(rank, offset, barrier.count, barrier.engine, barrier.pending, barrier.bytes)
-            into.plain(barrier.phase % 2, barrier.visible, bool(barrier.last))
+            into.plain(barrier.phase % 2, barrier.visible, barrier.fenced, bool(barrier.last))
+            into.plain(barrier.told)
             into.judge(barrier.thread, barrier.event)
             into.judge(barrier.engine, barrier.copied[0])
             into.judge(barrier.engine, int(barrier.completed.of(barrier.engine)))
