@@ -46,6 +46,7 @@ WGMMA_CALL: Final = "tirx.ptx.wgmma_"
 WGMMA_FENCE: Final = "tirx.ptx.wgmma_fence"
 WGMMA_COMMIT: Final = "tirx.ptx.wgmma_commit_group"
 WGMMA_WAIT: Final = "tirx.ptx.wgmma_wait_group"
+CLUSTER_WAIT: Final = "tirx.ptx.barrier_cluster_wait"
 MBARRIERS: Final = ("tirx.ptx.mbarrier_", "tirx.cuda.mbarrier_")
 """Prefixes of what works on an mbarrier, which orders itself."""
 

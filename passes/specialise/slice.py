@@ -230,8 +230,21 @@ class _Specialiser:
         return seq(
             tirx.IfThenElse(tirx.EQ(thread, i32(0)), init, None),
             tirx.Evaluate(T.ptx.fence.mbarrier_init.release.cluster()),
-            self._meet(),
+            *self._started(),
         )
+
+    def _started(self) -> list[Stmt]:
+        """Return what lets all threads of a CTA, or of its cluster, know of the mbarriers.
+
+        CTAs of a cluster arrive without releasing more than the fence before did (PTX ISA
+        9.7.13.5): ptxas puts MEMBAR.ALL.GPU before an arrival that releases, .17 us in the mean of
+        eight products of 8 to 20 us on an H200.
+        """
+        if self.plan.ctas_that_meet == 1:
+            return [self._meet()]
+        arrive = T.ptx["barrier.cluster.arrive.relaxed.aligned"]
+        wait = T.ptx["barrier.cluster.wait.acquire.aligned"]
+        return [tirx.Evaluate(arrive()), tirx.Evaluate(wait())]
 
     def _meet(self) -> Stmt:
         """Return a barrier for all threads of the CTA, or of its cluster."""

@@ -25,7 +25,7 @@ from ..analysis.access_values import Access, OrderingEvent
 from ..analysis.accesses import event
 from ..dependence.footprint import Lanes
 from ..ir import nodes as ir
-from ..ir.calls import called
+from ..ir.calls import CLUSTER_WAIT, called
 from ..ir.kernels import bodies, with_bodies
 from .mbarriers import ROLES_ATTR
 
@@ -273,14 +273,23 @@ def summary(root: Node) -> SyncPlan:
 
 def _barriers(node: Node) -> int:
     """Count the barriers under ``node`` and the one before it."""
-    return sum((n.kind == "barrier") + bool(n.why) + _in_roles(n) for n in nodes(node))
+    return sum((n.kind == "barrier") + bool(n.why) + _of_clusters(n) for n in nodes(node))
 
 
-def _in_roles(node: Node) -> int:
-    """Count the barriers of a cluster at which a role meets its peers, others having exited."""
-    if not (isinstance(node.stmt, tirx.AttrStmt) and node.stmt.attr_key == ROLES_ATTR):
+def _of_clusters(node: Node) -> int:
+    """Count the barriers of a cluster in a leaf: where all begin, and where a role ends.
+
+    Neither orders the CTA's shared memory: at the one nothing is released, at the other the threads
+    of other roles have exited.
+    """
+    if node.kind != "leaf":
         return 0
-    return sum(event(stmt) == "barrier" for stmt in ir.collect(node.stmt, tirx.Evaluate))
+    calls = ir.collect(node.stmt, tirx.Evaluate)
+    branches = ir.collect(node.stmt, tirx.AttrStmt)
+    in_roles = [ir.collect(one, tirx.Evaluate) for one in branches if one.attr_key == ROLES_ATTR]
+    return sum(called(stmt.value) == CLUSTER_WAIT for stmt in calls) + sum(
+        event(stmt) == "barrier" for stmts in in_roles for stmt in stmts
+    )
 
 
 def _phase(stmt: Any) -> str:

@@ -23,6 +23,7 @@ from tvm import ir, tirx
 
 from ..diagnostics import Reason
 from ..emulator.translate.operation import op_name
+from ..passes.ir.calls import CLUSTER_WAIT
 from ..passes.ir.kernels import bodies
 from ..passes.ir.nodes import collect, origin_of
 from ..plan import KernelPlan, RingPlan, SmemBuffer
@@ -31,7 +32,12 @@ from .running.execution import Abandoned, Execution, Head
 from .running.launched import Launched
 
 _COUNT: Final = re.compile(r"wait_group (\d+)$")
-_BARRIERS: Final = ("tirx.tvm_storage_sync", "tirx.cuda.cta_sync", "tirx.cuda.cluster_sync")
+_BARRIERS: Final = (
+    "tirx.tvm_storage_sync",
+    "tirx.cuda.cta_sync",
+    "tirx.cuda.cluster_sync",
+    CLUSTER_WAIT,
+)
 _WAITS: Final = ("tirx.ptx.cp_async_wait_group", "tirx.ptx.cp_async_wait_all")
 _MBARRIER_BYTES: Final = 8
 _REDUCES: Final = "red_"
