@@ -8,9 +8,9 @@ import math
 import pytest
 
 from pipeliner.cli import main
-from pipeliner.commands.lab.replay import replayed
-from pipeliner.logs.cases import cases
-from pipeliner.logs.replay import replay, shares
+from pipeliner.commands.lab.replay import CLOSE, replayed
+from pipeliner.logs.cases import cases, cases_of
+from pipeliner.logs.replay import replay, shares, stopped
 from pipeliner.machine import H100
 from pipeliner.records.candidate import Candidate
 from pipeliner.records.log import SHIPPED
@@ -71,11 +71,10 @@ def test_it_stops_where_nothing_better_is_left_and_not_before() -> None:
 
 @pytest.mark.parametrize("target", SHIPPED)
 def test_what_is_stopped_by_itself_has_the_best_of_a_log(target) -> None:
-    from pipeliner.cli import parser
-
-    found = replayed(parser().parse_args(["replay", "--target", target]))
-    assert found["close"] == len(found["workloads"])
-    assert found["stops"] < 0.6 * found["candidates"]
+    _, _, timed = cases_of(None, target)
+    ends = [stopped(found) for found in timed.values()]
+    assert [share for _, share in ends if share < CLOSE] == []
+    assert sum(trials for trials, _ in ends) < 0.6 * sum(map(len, timed.values()))
 
 
 @pytest.fixture(scope="module")
