@@ -30,7 +30,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from ...diagnostics import Reason, Why
+from ...diagnostics import Why
 from ...errors import LoweringError
 from ...mechanisms.copies import copy_ops, streamed_ops
 from ...mechanisms.table import moved_by
@@ -61,8 +61,6 @@ from .cp_async import as_cp_async
 from .issued import Issued, TileFill
 from .register import split_loads
 from .tma import issue_boxes
-
-NO_SHARE: Final = Reason("copy.no_share")
 
 ISSUED_BY: Final[Mapping[str, Callable[[TileFill], Issued]]] = {"tma": issue_boxes}
 """What emits the copies of a producer warp, by their mechanism."""
@@ -146,13 +144,20 @@ def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) 
 
     ``written``: the buffers that its loop writes. ``analyzer``: from ``loop_ranges``.
     """
-    no_cp_async: Why = ""
-    try:
-        as_cp_async(name, stmt, analyzer)
-    except LoweringError as err:
-        no_cp_async = err.reason.why
     load, _ = streamed_ops(name)
-    return no_cp_async, "" if split_loads(load, stmt, written) else NO_SHARE
+    return (
+        _why_not(lambda: as_cp_async(name, stmt, analyzer)),
+        _why_not(lambda: split_loads(load, stmt, written)),
+    )
+
+
+def _why_not(lower: Callable[[], object]) -> Why:
+    """Return why ``lower`` raises; empty if it does not."""
+    try:
+        lower()
+    except LoweringError as err:
+        return err.reason.why
+    return ""
 
 
 def _lower(
@@ -166,10 +171,7 @@ def _lower(
     if plan.mechanism == "cp_async":
         return _in_chunks(ops, as_cp_async(plan.op, stmt, analyzer, [step], plan.cache)), []
     load, store = ops
-    halves = split_loads(load, stmt, written)
-    if halves is None:
-        raise LoweringError("copy.by_registers", copy=plan.op, why=NO_SHARE)
-    loads, stores, buffers = halves
+    loads, stores, buffers = split_loads(load, stmt, written)
     return [op_stmt(load, loads), op_stmt(store, stores)], buffers
 
 
@@ -194,10 +196,10 @@ def _in_chunks(ops: Sequence[Op], stmt: Stmt) -> list[Stmt]:
 def _stream(name: str, stmt: Stmt, written: frozenset[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
     """Return a statement split into its loads and the rest; unsplit if that is impossible."""
     load, use = streamed_ops(name)
-    halves = split_loads(load, stmt, written)
-    if halves is None:
+    try:
+        loads, rest, buffers = split_loads(load, stmt, written)
+    except LoweringError:
         return [op_stmt(use, stmt)], []
-    loads, rest, buffers = halves
     return [op_stmt(load, loads), op_stmt(use, rest)], buffers
 
 

@@ -20,6 +20,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
+from ...diagnostics import Reason
+from ...errors import LoweringError
 from ...values.op import Op
 from ..ir.indexing import conjunction, is_uniform
 from ..ir.nodes import (
@@ -53,39 +55,41 @@ class _Stage:
     may_load: Callable[[Any], bool]
     buffers: list[Buffer] = field(default_factory=list)
 
+    def refused(self, code: str, **args: Any) -> LoweringError:
+        """What is raised where the statement cannot be split."""
+        return LoweringError(
+            "copy.by_registers", copy=self.load.statement, why=Reason(code, **args)
+        )
 
-def split_loads(
-    op: Op, stmt: Stmt, written: Collection[Buffer]
-) -> tuple[Stmt, Stmt, list[Buffer]] | None:
-    """Return the global loads of ``stmt``, the rest, and the registers; None if inseparable.
+
+def split_loads(op: Op, stmt: Stmt, written: Collection[Buffer]) -> tuple[Stmt, Stmt, list[Buffer]]:
+    """Return the global loads of ``stmt``, the rest, and the registers between them.
 
     ``op``: the loads, which the registers are named after. ``written``: buffers that the loop
-    writes; loads from them stay where they are.
+    writes; loads from them stay where they are. Raises LoweringError where loads and rest cannot
+    be told apart, or there are none, or too many.
     """
 
     def may_load(load: Any) -> bool:
         return is_global(load.source) and load.source not in written
 
     stage = _Stage(op, may_load)
-    halves = _split(stmt, [], stage)
-    if halves is None or not stage.buffers:
-        return None
-    load, use = halves
+    load, use = _split(stmt, [], stage)
+    if not stage.buffers:
+        raise stage.refused("copy.loads_nothing")
     return load, use, stage.buffers
 
 
-def _split(stmt: Stmt, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stmt, Stmt] | None:
+def _split(stmt: Stmt, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stmt, Stmt]:
     if isinstance(stmt, tirx.BufferStore):
         return _split_store(stmt, loops, stage)
     if isinstance(stmt, tirx.SeqStmt):
         halves = [_split(part, loops, stage) for part in stmt.seq]
-        if any(half is None for half in halves):
-            return None
-        return seq(*[h[0] for h in halves if h]), seq(*[h[1] for h in halves if h])
+        return seq(*[half[0] for half in halves]), seq(*[half[1] for half in halves])
     if isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
         inner = _split(stmt.then_case, loops, stage)
-        if inner is None or not all(map(stage.may_load, collect(stmt.condition, TensorLoad))):
-            return None  # both halves ask for it
+        if not all(map(stage.may_load, collect(stmt.condition, TensorLoad))):
+            raise stage.refused("copy.asks_itself")  # both halves ask for it
         return (
             tirx.IfThenElse(stmt.condition, inner[0], None),
             tirx.IfThenElse(stmt.condition, inner[1], None),
@@ -93,22 +97,20 @@ def _split(stmt: Stmt, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stm
     if isinstance(stmt, SBlockRealize):
         block = stmt.block
         if block.alloc_buffers or block.match_buffers or block.init is not None:
-            return None
+            raise stage.refused("copy.has_buffers")
         if const_int(stmt.predicate) == 1:
             return _split(block.body, loops, stage)
         return _split(tirx.IfThenElse(stmt.predicate, block.body, None), loops, stage)
     if isinstance(stmt, tirx.For) and stmt.thread_binding is None:
         return _split_loop(stmt, loops, stage)
-    return None
+    raise stage.refused("copy.inseparable", statement=type(stmt).__name__)
 
 
-def _split_loop(loop: Any, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stmt, Stmt] | None:
+def _split_loop(loop: Any, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stmt, Stmt]:
     extent = const_int(loop.extent)
     if extent is None or const_int(loop.min) != 0:
-        return None
+        raise stage.refused("copy.no_share", loop=str(loop.loop_var.name))
     inner = _split(loop.body, [*loops, (loop.loop_var, extent)], stage)
-    if inner is None:
-        return None
     kind = ForKind.VECTORIZED if loop.kind == ForKind.VECTORIZED else ForKind.UNROLLED
     halves = []
     for half in inner:
@@ -143,9 +145,7 @@ def _loop(var: Var, extent: Expr, kind: Any, body: Stmt) -> Stmt:
     )
 
 
-def _split_store(
-    store: Any, loops: list[tuple[Var, int]], stage: _Stage
-) -> tuple[Stmt, Stmt] | None:
+def _split_store(store: Any, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stmt, Stmt]:
     units = _units(store.value, stage.may_load)
     if not units:
         return tirx.Evaluate(i32(0)), store
@@ -154,8 +154,9 @@ def _split_store(
     for var, extent in loops:
         index = index * extent + var
         count *= extent
-    if count * len(units) + sum(int(b.shape[0]) for b in stage.buffers) > REGISTER_LIMIT:
-        return None
+    elements = count * len(units) + sum(int(b.shape[0]) for b in stage.buffers)
+    if elements > REGISTER_LIMIT:
+        raise stage.refused("copy.share", elements=elements, most=REGISTER_LIMIT)
     loads, value = [], store.value
     for unit in units:
         suffix = f"_{len(stage.buffers)}" if stage.buffers else ""

@@ -55,17 +55,18 @@ def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tu
     """Return the descriptions of the nests in ``body`` that store accumulators of ``ops``."""
     matmuls = {op.acc: op for op in ops.values() if isinstance(op, Matmul)}
     return tuple(
-        replace(_info(nest, matmul, ranges), parts=_parts(nest, body))
+        _with_parts(_info(nest, matmul, ranges), parts_stored_by(nest, body))
         for nest in nests_of(body)
         for matmul in [_stored(nest, matmuls)]
         if matmul is not None
     )
 
 
-def _parts(nest: Nest, body: Stmt) -> int:
-    """Return how many parts an element of what ``nest`` stores has; 0: it has none."""
-    found = parts_stored_by(nest, body)
-    return found.count if isinstance(found, StoredParts) else 0
+def _with_parts(info: StoreInfo, found: StoredParts | Reason) -> StoreInfo:
+    """Return ``info`` with how many parts an element of what is stored has, or why it has none."""
+    if isinstance(found, Reason):
+        return replace(info, no_parts=found)
+    return replace(info, parts=found.count)
 
 
 def adds(nest: Nest) -> int:

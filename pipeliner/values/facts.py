@@ -7,7 +7,7 @@ not compile-time constants are None. Bytes and elements are per CTA and per iter
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from ..diagnostics import Why
@@ -139,9 +139,9 @@ class StoreInfo:
     ``no_tma``: why the tile is no box of ``dst``, or empty. ``viewed``: it is one of dimensions put
     together. ``partial_sums``: as how many parts of each sum it is added to what is there; 0: it is
     stored. ``parts``: how many CTAs along blockIdx.z have a part of each element, which the next
-    kernel puts together, an elementwise one; 0: none do, or no cluster can. ``flops`` and
-    ``transcendentals``: operations, and functions of the special function units, that compute an
-    element of ``dst`` from sums.
+    kernel puts together, an elementwise one; 0: none do, or no cluster can. ``no_parts``: why, of a
+    function that was read; empty of a closed form. ``flops`` and ``transcendentals``: operations,
+    and functions of the special function units, that compute an element of ``dst`` from sums.
     """
 
     op: str
@@ -154,6 +154,7 @@ class StoreInfo:
     viewed: bool = False
     partial_sums: int = 0
     parts: int = 0
+    no_parts: Why = field(default="", compare=False)
     flops: int = 0
     transcendentals: int = 0
 

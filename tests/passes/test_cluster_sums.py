@@ -138,7 +138,7 @@ def test_what_is_no_output_of_one_element_of_each_part_is_left_to_its_kernel(
     from tvm.ir import TensorLoad
 
     func = of_two(change, TensorLoad if change is each_part_elsewhere else kind)
-    with refused("parts.none", PlanError, buffer="parts"):
+    with refused("parts.not_each", PlanError, buffer="parts"):
         pipeliner.build(func, "h200", **IN_CLUSTER)
     plan = pipeliner.plan_of(pipeliner.pipeline(func, "h200"))
     assert plan.stores[0].mechanism == "direct"
@@ -147,7 +147,7 @@ def test_what_is_no_output_of_one_element_of_each_part_is_left_to_its_kernel(
 REFUSED = {
     "nothing split": (Gemm(64, 64, 512), GemmTile(64, 64, 64), {}, "parts.none"),
     "rows": (Gemm(64, 64, 512), GemmTile(64, 64, 64, splits=3), {}, "parts.rows"),
-    "parts": (Gemm(64, 64, 1024), GemmTile(64, 64, 64, splits=16), {}, "parts.none"),
+    "parts": (Gemm(64, 64, 1024), GemmTile(64, 64, 64, splits=16), {}, "parts.grid"),
     "batch": (Gemm(64, 64, 512, batch=2), GemmTile(64, 64, 64, splits=2), {}, "parts.none"),
     "multicast": (
         Gemm(64, 128, 512),

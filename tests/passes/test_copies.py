@@ -17,6 +17,7 @@ from pipeliner.emulator import emulate, lower_for_emulation
 from pipeliner.errors import LoweringError, PlanError
 from pipeliner.passes.copy.copies import lower_copies
 from pipeliner.passes.copy.cp_async import as_cp_async
+from pipeliner.passes.copy.register import split_loads
 from pipeliner.passes.ir.nodes import (
     ForKind,
     TensorLoad,
@@ -183,6 +184,37 @@ def test_register_copies_are_two_ops_with_a_local_buffer() -> None:
 def test_cp_async_that_cannot_be_had_raises() -> None:
     with refused("cp_async.vector", PlanError, nbytes=2):
         mapped(Gemm(64, 64, 63), GemmTile(64, 64, 32), Request(mechanism="cp_async"))
+
+
+def share(*extents: Any, source: str = "global") -> Any:
+    """What a thread copies: ``S[i, j] = A[i, j]``, in loops of ``extents``."""
+    loops = [Var(name, "int32") for name in "ij"[: len(extents)]]
+    src, dst = (buffer([256, 256], "float32", *of) for of in (("A", source), ("S", "shared")))
+    at = [*loops, i32(0)][:2]
+    stmt: Any = tirx.BufferStore(dst, tirx.BufferLoad(src, at), at)
+    for var, extent in reversed(list(zip(loops, extents, strict=True))):
+        stmt = tirx.For(var, i32(0), extent, ForKind.SERIAL, stmt)
+    return stmt
+
+
+@pytest.mark.parametrize(
+    ("stmt", "code", "args"),
+    [
+        (share(i32(9), i32(16)), "copy.share", {"elements": 144, "most": 128}),
+        (share(i32(8), Var("n", "int32")), "copy.no_share", {"loop": "j"}),
+        (share(i32(8), source="shared"), "copy.loads_nothing", {}),
+        (tirx.While(Var("go", "bool"), share(i32(8))), "copy.inseparable", {"statement": "While"}),
+    ],
+    ids=["elements", "extent", "shared", "while"],
+)
+def test_a_share_that_registers_cannot_hold_says_why(stmt: Any, code: str, args: Any) -> None:
+    with refused(code, LoweringError, **args):
+        split_loads(Op("A", "load"), stmt, ())
+
+
+def test_a_share_of_as_many_elements_as_may_go_ahead_is_split() -> None:
+    _, _, (register,) = split_loads(Op("A", "load"), share(i32(8), i32(16)), ())
+    assert [int(extent) for extent in register.shape] == [128]
 
 
 @T.prim_func(s_tir=True)

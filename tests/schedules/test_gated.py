@@ -111,7 +111,7 @@ def test_the_sums_of_both_are_made_before_one_gates_the_other() -> None:
 
 def test_ctas_of_a_cluster_do_not_put_parts_of_two_sums_together() -> None:
     schedule = scheduled(GatedGemm(16, 32, 64), GemmTile(16, 16, 16, splits=2))
-    with refused("parts.none", PlanError, buffer="parts"):
+    with refused("parts.read", PlanError, buffer="second_parts"):
         pipeliner.build(schedule, "h100", store="cluster")
 
 

@@ -7,7 +7,12 @@ from typing import Final
 SENTENCES: Final = {
     # Copies by the threads that use them
     "copy.by_registers": "cannot move copy '{copy}' through registers: {why}",
-    "copy.no_share": "a thread's share is not a fixed number of elements, or too many",
+    "copy.no_share": "loop '{loop}' of a thread's share does not run from 0 to a fixed extent",
+    "copy.share": "a thread's share is {elements:count element}, {most} at most go ahead",
+    "copy.loads_nothing": "it loads nothing from global memory that its loop does not write",
+    "copy.asks_itself": "its condition loads what its loop writes",
+    "copy.has_buffers": "its block has buffers or an initial value",
+    "copy.inseparable": "there is a {statement} in it",
     "copy.chunks": (
         "cannot split copy '{copy}' into {chunks} chunks: a thread makes it in {rounds:count round}"
     ),

@@ -130,7 +130,7 @@ SENTENCES: Final = {
     ),
     "parts.not_each": "'{block}' makes no output of one element of each part of '{buffer}', once",
     "parts.rows": "{rows:count row} of a tile are no multiple of {parts} CTAs",
-    "parts.read": "'{buffer}' is read before parts are put together",
+    "parts.read": "'{buffer}' is used before parts are put together",
     "parts.workspace": "a workspace is asked for, and a second kernel",
     "parts.multicast": "CTAs of a cluster put parts together, {ctas} are to copy for each other",
     "parts.persistent": "a CTA has several tiles, whose parts would be in the same place",

@@ -71,7 +71,7 @@ def in_cluster(case: StoreCase) -> StorePlan | Why:
     """The plan of a store to the CTAs of a cluster, or the requirement that it misses."""
     parts, request = case.store.parts, case.request
     if not parts:
-        return Reason("parts.none", buffer=case.store.dst)
+        return case.store.no_parts or Reason("parts.none", buffer=case.store.dst)
     found = case.by_consumers()
     if isinstance(found, Reason):
         return found
