@@ -209,11 +209,18 @@ def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -
 
 def summary(prediction: Prediction, machine: Machine) -> Reason:
     """The reason of a plan that states the predicted time of a loop."""
+    where = prediction.where
     return Reason(
         "choice.predicted",
         us=prediction.us,
-        start_us=machine.start_us,
-        roofline=prediction.roofline,
+        where=Reason(
+            "choice.where_memory" if where.memory else "choice.where",
+            start_us=where.start,
+            sms_us=where.sms,
+            steps_us=where.steps,
+            **({"memory_us": where.memory} if where.memory else {}),
+        ),
+        arithmetic_us=where.arithmetic,
         machine=machine.name,
-        limiter=prediction.limiter,
+        limiter=prediction.bound,
     )

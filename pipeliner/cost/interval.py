@@ -95,11 +95,11 @@ _MEASURED: Final = "sm_90"
 """The architecture of the GPUs that there are logs of."""
 
 
-def bound_of(us: float, loops: Sequence[Prediction], machine: Machine) -> TimeBound:
+def bound_of(us: float, loops: Sequence[Prediction]) -> TimeBound:
     """What the time of a kernel of ``us`` with these loops is made of."""
     if us < SHORT_US:
         return "short"
-    alone = sum(max(_compute_us(one, machine), one.work.traffic.memory_us) for one in loops)
+    alone = sum(max(one.where.arithmetic, one.work.traffic.memory_us) for one in loops)
     return "roof" if alone >= NEAR_ROOF * us else "waiting"
 
 
@@ -110,8 +110,4 @@ def residual_of(us: float, loops: Sequence[Prediction], machine: Machine) -> flo
     """
     if not us or machine.arch != _MEASURED:
         return 0.0
-    return RESIDUALS[bound_of(us, loops, machine)]
-
-
-def _compute_us(one: Prediction, machine: Machine) -> float:
-    return machine.cycles_to_us(one.iterations * one.work.usage.compute)
+    return RESIDUALS[bound_of(us, loops)]

@@ -28,7 +28,7 @@ from .memory import cluster_us, l2_us, loading, memory_us, tensor_map_us
 from .occupancy import Occupancy, occupancy
 from .power import power_limited_us
 from .steps import OVERLAP_DEPTH, Shares, on_sms, tail_cycles
-from .usage import PIPE_WORDS
+from .usage import PIPE_NORM, PIPE_WORDS
 
 ASSUMED_TRIP: Final = constant(
     "ASSUMED_TRIP",
@@ -56,6 +56,25 @@ CROSS_STEP_DEPTH: Final = constant(
 )
 
 
+class Where(NamedTuple):
+    """Microseconds of a kernel by what takes them; what works beside the other is in neither."""
+
+    start: float
+    """To start and end, with the first tensor map and the cluster."""
+    sms: float
+    """Of the SMs, if memory were never in their way."""
+    steps: float
+    """Those of them in the steps of the loop: not the first tile, nor what is stored."""
+    power: float
+    """Those of them by which power slows the clock."""
+    memory: float
+    """Of memory beside the SMs; 0: what it moves is not known."""
+    l2: float
+    """In which L2 delivers what all CTAs copy, at best."""
+    arithmetic: float
+    """In which the pipe that multiplies, or computes else, would do all by itself."""
+
+
 class Prediction(NamedTuple):
     """What ``predict`` computed; cycles unless a comment says otherwise."""
 
@@ -75,12 +94,12 @@ class Prediction(NamedTuple):
     """Microseconds of the kernel."""
     cycles: float
     """Of the SMs for the whole kernel."""
-    iterations: float
-    """Iterations of one SM, as a mean over all."""
     work: Work
     """What was predicted."""
-    in_flight: int = 0
+    in_flight: int
     """Steps whose wgmma may still be in flight when the next step starts."""
+    where: Where
+    """Where the microseconds go."""
 
     @property
     def ii(self) -> float:
@@ -93,6 +112,24 @@ class Prediction(NamedTuple):
         return PIPE_WORDS[self.work.usage.busiest()[0]]
 
     @property
+    def bound(self) -> str:
+        """What the kernel's time is limited by, in words.
+
+        Power and loads limit a time to which they add more than another pipe as busy would, by the
+        norm.
+        """
+        where, alike = self.where, 2.0 ** (1.0 / PIPE_NORM)
+        if where.l2 >= max(where.sms, where.memory):
+            return "L2"
+        if where.memory > where.sms:
+            return "memory"
+        if where.sms > alike * (where.sms - where.power):
+            return "power"
+        if self.depth < self.law and self.step > alike * self.ii:
+            return "the latency of loads"
+        return self.limiter
+
+    @property
     def response(self) -> float:
         """R, cycles that a slot is in use: T + ((1 + in_flight) * CTAs + ahead + spread) * II."""
         steps = (1 + self.in_flight) * self.resident
@@ -103,11 +140,6 @@ class Prediction(NamedTuple):
     def law(self) -> int:
         """The depth that hides R: ``ceil(R / (CTAs * II))``."""
         return math.ceil(self.response / (self.resident * self.ii)) if self.ii else 1
-
-    @property
-    def roofline(self) -> float:
-        """Fraction of the predicted cycles that arithmetic alone would take."""
-        return self.iterations * self.work.usage.compute / self.cycles
 
 
 def predict(
@@ -174,12 +206,13 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         resident, rounds, trip, busy, bubble, hidden, _last(ctas, rounds, resident, sms)
     )
     slots = _free_slots(depth, in_flight)
-    cycles, step = on_sms(work, machine, slots, shares, latency)
+    cycles, step, beside = on_sms(work, machine, slots, shares, latency)
     if work.loads.register_staged and work.traffic.memory_us:
         # One tile is in flight: the later memory answers, the longer each step.
         latency += loading(work, machine, cycles / (machine.clock_ghz * 1e3))
-        cycles, step = on_sms(work, machine, slots, shares, latency)
-    us = power_limited_us(work, machine, cycles / (machine.clock_ghz * 1e3), rounds * trip)
+        cycles, step, beside = on_sms(work, machine, slots, shares, latency)
+    unlimited = cycles / (machine.clock_ghz * 1e3)
+    us = sms_us = power_limited_us(work, machine, unlimited, rounds * trip)
     running = sms * resident
     if ctas is not None and ctas < running:
         running = ctas
@@ -189,7 +222,11 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
     if memory:
         memory += tail_cycles(work, resident) / (machine.clock_ghz * 1e3)
         us = (us**OVERLAP_NORM + memory**OVERLAP_NORM) ** (1.0 / OVERLAP_NORM)
-    us = max(us, l2_us(work, machine))
+    l2 = l2_us(work, machine)
+    start = machine.start_us + tensor_map_us(work, machine) + cluster_us(work)
+    steps = sms_us * (1 - beside / cycles) if cycles else 0.0
+    iterations = (rounds if ctas is None else ctas / sms) * trip
+    arithmetic = iterations * work.usage.compute / (machine.clock_ghz * 1e3)
     return Prediction(
         deepest,
         resident,
@@ -197,11 +234,11 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         latency,
         latency + work.usage.l2,
         step,
-        machine.start_us + tensor_map_us(work, machine) + cluster_us(work) + us,
+        start + max(us, l2),
         cycles,
-        (rounds if ctas is None else ctas / sms) * trip,
         work,
         in_flight,
+        Where(start, sms_us, steps, sms_us - unlimited, memory, l2, arithmetic),
     )
 
 

@@ -166,8 +166,8 @@ class Shares(NamedTuple):
 
 def on_sms(
     work: Work, machine: Machine, depth: Depth, shares: Shares, latency: float
-) -> tuple[float, float]:
-    """Cycles of the SMs for the kernel, and cycles of an SM for one step of one CTA.
+) -> tuple[float, float, float]:
+    """Cycles of the SMs for the kernel, of an SM for one step of one CTA, and beside all steps.
 
     ``latency``: cycles until the first bytes of a load arrive.
     """
@@ -183,10 +183,10 @@ def on_sms(
         alone = _alone(few, machine, depth, shares, latency)
     cycles += _wave(work, shares, alone, in_last)
     in_turn = work.grid.fills if work.wgmma.consumer_groups > 1 else work.grid.tiles
-    cycles += rounds * in_turn * work.stores.uncoalesced_cycles
+    beside = rounds * in_turn * work.stores.uncoalesced_cycles
     stalled = resident * (1 - step / _norm(busy, alone, resident - 1)) if resident > 1 else 1
-    cycles += (1 + (waves - 1) * stalled) * _once(work, machine, resident, latency, step * trip)
-    return cycles, step
+    beside += (1 + (waves - 1) * stalled) * _once(work, machine, resident, latency, step * trip)
+    return cycles + beside, step, beside
 
 
 def _wave(work: Work, shares: Shares, alone: float, ctas: int) -> float:

@@ -51,7 +51,7 @@ def residuals(timed: Mapping[tuple[str, str], Sequence[Case]]) -> list[Residual]
             us = case.plan.predicted_us
             loop = predict(case.loop.work, case.machine, case.depth)
             assert loop is not None
-            bound = bound_of(us, [loop], case.machine)
+            bound = bound_of(us, [loop])
             found.append(Residual(name, bound, abs(case.us / us - 1), us == least))
     return found
 

@@ -23,6 +23,8 @@ from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100, T4
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
+from pipeliner.schedules import Gemm, GemmTile
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.space.ranking import choose
 from tests.refusals import refused, says, the
 
@@ -227,7 +229,7 @@ def test_more_work_never_takes_less_time(tensor, bytes_, trip, ctas, slot):
         more = predict(replace(base, **change), H100, 2)
         assert more is not None
         assert more.us >= first.us * (1 - 1e-9)
-    assert 0 < first.roofline <= 1
+    assert 0 < first.where.arithmetic <= first.where.steps <= first.where.sms <= first.us
 
 
 @given(depth=st.integers(2, 6))
@@ -309,3 +311,24 @@ def test_a_depth_that_no_loop_could_have_is_refused():
     with refused("depth.of_loop", PlanError, loop="k", why="an atomic orders its iterations"):
         choose(info, A100, Request(depth=3))
     assert not choose(info, A100, Request(depth=1)).pipelined
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "depth", "bound"),
+    [
+        (Gemm(8192, 8192, 8192), GemmTile(128, 256, 64), 4, "power"),
+        (Gemm(16, 8192, 8192), GemmTile(16, 64, 256), 4, "memory"),
+        (Gemm(4096, 4096, 4096), GemmTile(128, 128, 64), 1, "the latency of loads"),
+        (Gemm(1536, 1536, 2048), GemmTile(128, 192, 64), 5, "tensor cores"),
+        (Gemm(1024, 1024, 8192, layout="TT"), GemmTile(64, 64, 64), 6, "L2"),
+    ],
+    ids=str,
+)
+def test_a_plan_says_what_its_time_is_limited_by(gemm, tile, depth, bound):
+    plan = choose(kernel_info(gemm, tile), H100, Request(instruction="wgmma", depth=depth))
+    said = the("choice.predicted", plan.reasons)
+    assert said["limiter"] == bound
+    where = said["where"].args
+    assert where["start_us"] + where["sms_us"] <= said["us"] * (1 + 1e-9)
+    assert where["steps_us"] < where["sms_us"]
+    assert said["us"] <= where["start_us"] + where["sms_us"] + where["memory_us"]

@@ -9,8 +9,15 @@ SENTENCES: Final = {
     "request.asked": "asked for",
     # What was compared
     "choice.predicted": (
-        "predicted {us:.1f} us, {start_us:.1f} us of them to start and end: {roofline:.0%} of the "
-        "compute roofline of {machine}, limited by {limiter}"
+        "predicted {us:.1f} us on {machine}, limited by {limiter}: {where}; the arithmetic by "
+        "itself takes {arithmetic_us:.1f}"
+    ),
+    "choice.where": (
+        "{start_us:.1f} to start and end, {sms_us:.1f} of the SMs with {steps_us:.1f} in steps"
+    ),
+    "choice.where_memory": (
+        "{start_us:.1f} to start and end, {sms_us:.1f} of the SMs with {steps_us:.1f} in steps, "
+        "{memory_us:.1f} of memory beside them"
     ),
     "choice.taken": "{what} is taken: {why}",
     "choice.not_taken": "{what} is not taken: {why}",
