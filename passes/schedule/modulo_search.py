@@ -184,48 +184,41 @@ def attempt(problem: ModuloProblem, interval: int) -> list[int] | None:
 
 
 class _State:
-    """The modulo reservation table: intervals of each pipe, in reversed time."""
+    """The modulo reservation table, in reversed time: a bit for each taken cycle of each pipe."""
 
     def __init__(self, problem: ModuloProblem, interval: int) -> None:
         self.problem = problem
         self.interval = interval
         self.placed: dict[int, int] = {}
+        self._taken: dict[str, int] = dict.fromkeys(problem.pipes, 0)
 
-    def _span(self, op: int, slot: int) -> tuple[int, int]:
-        """Return the first busy cycle modulo the interval, in forward time, and how many follow."""
-        return -slot % self.interval, self.problem.busy[op]
-
-    def _conflicts(self, op: int, slot: int) -> list[int]:
-        start, busy = self._span(op, slot)
-        if busy == 0:
-            return []
-        result: list[int] = []
-        for other, at in self.placed.items():
-            if self.problem.pipes[other] != self.problem.pipes[op]:
-                continue
-            begin, length = self._span(other, at)
-            ahead = (begin - start) % self.interval
-            behind = (start - begin) % self.interval
-            if length and (ahead < busy or behind < length):
-                result.append(other)
-        return result
+    def _bits(self, op: int, slot: int) -> int:
+        """Return the cycles modulo the interval in which ``op`` is busy, in forward time."""
+        bits = ((1 << self.problem.busy[op]) - 1) << (-slot % self.interval)
+        return (bits | bits >> self.interval) & ((1 << self.interval) - 1)
 
     def free_slot(self, op: int, earliest: int) -> int | None:
         """Return the first slot from ``earliest`` within one interval in which the pipe is free."""
         candidates = {earliest}
-        busy = self.problem.busy[op]
+        pipe, busy = self.problem.pipes[op], self.problem.busy[op]
         for other, at in self.placed.items():
-            if self.problem.pipes[other] == self.problem.pipes[op]:
+            if self.problem.pipes[other] == pipe:
                 # In reversed time the op may sit directly after (r + its own length) another.
                 candidates.add(earliest + (at + busy - earliest) % self.interval)
+        taken = self._taken[pipe]
         for slot in sorted(candidates):
-            if not self._conflicts(op, slot):
+            if not taken & self._bits(op, slot):
                 return slot
         return None
 
     def evict(self, op: int, slot: int) -> list[int]:
         """Remove the operations that occupy the pipe at ``slot``; return them."""
-        victims = self._conflicts(op, slot)
+        pipe, bits = self.problem.pipes[op], self._bits(op, slot)
+        victims = [
+            other
+            for other, at in self.placed.items()
+            if self.problem.pipes[other] == pipe and self._bits(other, at) & bits
+        ]
         for victim in victims:
             self.remove(victim)
         return victims
@@ -233,7 +226,8 @@ class _State:
     def place(self, op: int, slot: int) -> None:
         """Place ``op`` at ``slot``."""
         self.placed[op] = slot
+        self._taken[self.problem.pipes[op]] |= self._bits(op, slot)
 
     def remove(self, op: int) -> None:
         """Remove ``op``."""
-        del self.placed[op]
+        self._taken[self.problem.pipes[op]] &= ~self._bits(op, self.placed.pop(op))

@@ -166,7 +166,7 @@ def _case(record: Record, again: float, spec: Spec, machine: Machine) -> Case | 
     if not isinstance(one.tile, GemmTile):
         return None
     what, info = contraction_of(spec, one.tile), kernel_info(spec, one.tile)
-    plan, loops = one.plan(spec, machine), map_kernel(info, machine, one.request).loops
+    plan, loops = choose(info, machine, one.request), map_kernel(info, machine, one.request).loops
     if not plan.matmuls or not loops:
         return None
     tiles = tiles_of(what, one.tile)

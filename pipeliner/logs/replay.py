@@ -11,7 +11,7 @@ from typing import Final
 
 from ..tuning.search import ENOUGH, Search
 from ..tuning.session import at_once
-from ..tuning.space import Point, point_of
+from ..tuning.space import Point, point_planned
 from .cases import Case
 from .regret import regret
 
@@ -60,7 +60,7 @@ def replay(
 
 
 def _point(case: Case) -> Point:
-    return point_of(case.spec, case.machine, case.candidate)
+    return point_planned(case.spec, case.machine, case.candidate, case.plan)
 
 
 def _times(found: Sequence[Case]) -> list[float]:

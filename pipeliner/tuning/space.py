@@ -103,11 +103,11 @@ def point_of(spec: Spec, machine: Machine, candidate: Candidate) -> Point:
     if isinstance(candidate.tile, GroupTile):
         assert isinstance(spec, Conv)
         return _group(spec, machine, candidate.tile)
-    return _planned(spec, machine, candidate, _plan(spec, machine, candidate))
+    return point_planned(spec, machine, candidate, _plan(spec, machine, candidate))
 
 
-def _planned(spec: Spec, machine: Machine, candidate: Candidate, plan: KernelPlan) -> Point:
-    """The point of a candidate with a plan, whose tiles may be computed in a worse order."""
+def point_planned(spec: Spec, machine: Machine, candidate: Candidate, plan: KernelPlan) -> Point:
+    """The point of a candidate with its plan, whose tiles may be computed in a worse order."""
     tile, us = candidate.tile, plan.predicted_us
     if isinstance(tile, GemmTile):
         us = ordered_us(spec, tile, machine, us)
@@ -171,7 +171,7 @@ def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Can
     if plan.predicted_us <= 0.0 or not plan.matmuls:
         return
     tile = candidate.tile
-    point = _planned(spec, machine, candidate, plan)
+    point = point_planned(spec, machine, candidate, plan)
     same = rasterised(spec, tile) if isinstance(tile, GemmTile) else tile
     found.setdefault((same, outcome_of(plan)), point)
 

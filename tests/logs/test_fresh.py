@@ -84,7 +84,7 @@ def test_the_best_predicted_are_measured_and_some_that_are_drawn(few):
 
 def test_processes_that_plan_ahead_draw_the_same(monkeypatch):
     monkeypatch.setattr(
-        drawn, "KINDS", {"product": lambda draw: Gemm(64, 64, 64 * draw.randint(1, 9))}
+        drawn, "KINDS", {"product": lambda draw: Gemm(16, 16, 64 * draw.randint(1, 9))}
     )
     with ThreadPoolExecutor(2) as pool:
         ahead = [job.candidates for job in fresh_jobs(SEED, H100, 2, pool=pool)]

@@ -108,7 +108,7 @@ def test_every_mutant_is_killed() -> None:
     assert report.ok, [str(fate.mutant) for fate in report.survivors]
 
 
-SPLIT: Final = BackToBackGemm(70, 200, 64, 64, "silu"), RowTile(64, 32, splits=3)
+SPLIT: Final = BackToBackGemm(70, 200, 32, 32, "silu"), RowTile(64, 32, splits=3)
 """Seven steps: 3, 3 and 1 of the splits, of which the last one has columns beyond the last."""
 
 

@@ -56,7 +56,7 @@ def test_rows_and_columns_of_a_cluster_share_their_tiles(gemm: Gemm, ctas: int |
 
 
 def test_it_is_proved_for_every_number_of_tiles_and_steps() -> None:
-    (found,) = prove(kernel_of(Gemm(512, 256, 192), persistent=8, depth=3).lowered).kernels
+    (found,) = prove(kernel_of(Gemm(512, 256, 192), persistent=8, depth=2).lowered).kernels
     assert found.ok, found.statement
     assert "every trip count" in str(found.statement)
 
@@ -65,7 +65,7 @@ def test_no_slot_is_released_to_the_cta_across(monkeypatch: pytest.MonkeyPatch) 
     """It fills none of them, and an arrival there could count in the phase before."""
     for module in (roles, specialised_kernel):
         monkeypatch.setattr(module, "released_to", lambda *_: (0, 1, 2, 3))
-    kernel = kernel_of(Gemm(512, 256, 192), persistent=8, depth=3)
+    kernel = kernel_of(Gemm(512, 256, 192), persistent=8, depth=2)
     (pair,) = kernel.plan.mbarriers
     assert pair.arrivals == 2 * 4
     (found,) = prove(kernel.lowered).kernels
