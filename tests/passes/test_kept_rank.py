@@ -7,6 +7,7 @@ import pytest
 import pipeliner
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.verification.verdict import verify_workload
+from tests.verify.modes import modes_of
 
 READ = "tvm_builtin_cluster_ctaid_x())"
 
@@ -19,5 +20,5 @@ def test_the_rank_is_read_once(cluster: int) -> None:
     assert [line.strip() for line in lines if READ in line] == [
         f"int rank = ((int){READ};" for _ in range(cluster > 1)
     ]
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(cluster))
     assert verdict.ok, verdict

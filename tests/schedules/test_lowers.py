@@ -46,7 +46,7 @@ CHAINS = [
 """Of all these some GPU made, by the first tile of a session, code for one thread or FMA."""
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(5)
 @pytest.mark.parametrize("gpu", ["a100", "rtx4090", "h200", "b200", "t4", "v100", "gtx1080ti"])
 @pytest.mark.parametrize("spec", [LONG, WIDE, SHORT, *CHAINS], ids=lambda spec: spec.name)
 def test_loops_of_two_matmuls(spec: Spec, gpu: str) -> None:

@@ -19,6 +19,7 @@ from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedul
 from pipeliner.schedules.workloads import Convolution, ConvWeightGrad, conv1d, conv2d
 from pipeliner.verification.verdict import verify_workload
 
+from .modes import modes_of
 from .proved import assert_right_and_proved
 
 TILE = GemmTile(128, 64, 64, raster_group=2)
@@ -51,7 +52,7 @@ def test_rows_and_columns_of_a_cluster_share_their_tiles(gemm: Gemm, ctas: int |
     assert shared == [(2, 2), (2, 1)]  # A with the other column, B with the other row
     (pair,) = kernel.plan.mbarriers
     assert pair.arrivals == 2 * 3  # two warpgroups of each CTA but the one across
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, verdict
 
 
@@ -77,6 +78,7 @@ UNLIKE = {"A_shared": 2, "B_shared": 3}
 """Slots: each CTA fills those of A itself, both those of B."""
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("persistent", [None, 2])
 @pytest.mark.parametrize("depth", [UNLIKE, {"A_shared": 3, "B_shared": 2}], ids=str)
 def test_slots_of_rings_that_differ_are_released_for_themselves(

@@ -11,6 +11,7 @@ from pipeliner.kernel.compiled import Kernel
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.verification.verdict import verify_workload
 
+from .modes import modes_of
 from .proved import assert_right_and_proved
 
 
@@ -72,5 +73,5 @@ def test_any_eights_are_right(eights: int, swap_ab: bool, beyond: int, store: st
         gemm, tile = Gemm(72, columns, 64), GemmTile(64, cut, 64)
     kernel = kernel_of(gemm, tile, store=store)
     assert [one.mechanism for one in kernel.plan.stores] == [store]
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, verdict

@@ -175,7 +175,7 @@ def test_results_leave_from_registers_where_that_is_asked_for() -> None:
 def test_a_box_reaches_as_far_beyond_the_result_as_its_tile(gemm: Gemm) -> None:
     kernel = kernel_of(gemm, (128, 64, 64))
     assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -205,7 +205,7 @@ def test_a_box_does_not_end_inside_the_result() -> None:
 def test_what_only_tensor_cores_multiply(gemm: Gemm, tile: tuple[int, int, int]) -> None:
     kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(*tile)), "h100")
     assert kernel.plan.matmuls[0].instruction.startswith("wgmma")
-    assert verify_workload(kernel, gemm).ok
+    assert verify_workload(kernel, gemm, **modes_of(gemm)).ok
 
 
 @pytest.mark.parametrize("m", [1, 100, 128, 257])
@@ -249,7 +249,7 @@ def test_a_persistent_grid_walks_through_all_of_a_batch(
     kernel = kernel_of(gemm, (64, 64, 64), ctas, **options)
     assert "blockIdx.z" not in kernel.cuda
     assert [copy.mechanism for copy in kernel.plan.copies] == ["tma", "tma"]
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, verdict
 
 
@@ -257,7 +257,7 @@ def test_a_stationary_operand_is_one_of_the_batchs() -> None:
     gemm, tile = Gemm(256, 64, 128, batch=3), GemmTile(64, 64, 64, persistent=2, stationary=True)
     kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100")
     assert "blockIdx.z" in kernel.cuda
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, verdict
 
 
@@ -332,7 +332,7 @@ def test_every_accumulator(dtype: str, accumulator: str, k: int) -> None:
 def test_an_epilogue_runs_on_the_accumulators(epilogue: tuple[str, ...]) -> None:
     gemm = Gemm(200, 136, 192, epilogue=epilogue)
     kernel = kernel_of(gemm, (128, 64, 64), 2)
-    assert verify_workload(kernel, gemm).ok
+    assert verify_workload(kernel, gemm, **modes_of(gemm)).ok
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ def kernel_of(name: str, tile: ConvTile) -> Kernel:
     return kernel
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("tile", [HALVES, WHOLE, replace(WHOLE, persistent=4)], ids=str)
 @pytest.mark.parametrize("name", LONE)
 def test_each_starts_in_an_image(name: str, tile: ConvTile) -> None:

@@ -12,6 +12,7 @@ from pipeliner.passes.copy.tma import row_parts
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.verification.verdict import verify_workload
 
+from .modes import modes_of
 from .test_spare_columns import kernel_of
 
 
@@ -31,7 +32,7 @@ def test_more_rows_than_a_box_has_are_several_boxes(
     kernel = kernel_of(gemm, tile, **asked)
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
     assert "2 boxes" in " ".join(str(copy.reason) for copy in kernel.plan.copies)
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, verdict
 
 

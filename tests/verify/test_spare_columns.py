@@ -15,6 +15,7 @@ from pipeliner.schedules import Attention, Gemm, GemmTile, default_tile, schedul
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.verification.verdict import verify_workload
 
+from .modes import modes_of
 from .proved import assert_right_and_proved
 
 
@@ -42,7 +43,7 @@ def test_boxes_fill_whole_blocks(gemm: Gemm, tile: GemmTile, boxes: int, nbytes:
     assert pair.bytes == nbytes * 128  # 64 steps of K of two bytes each
     reasons = " ".join(str(copy.reason) for copy in kernel.plan.copies)
     assert boxes == 1 or f"{boxes} boxes" in reasons
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, verdict
 
 
@@ -61,7 +62,7 @@ def test_in_clusters_and_by_threads(mechanism: str, cluster: int) -> None:
             kernel_of(gemm, GemmTile(128, 168, 64), mechanism=mechanism, cluster=cluster)
         return
     kernel = kernel_of(gemm, GemmTile(128, 168, 64), mechanism=mechanism, cluster=cluster)
-    assert verify_workload(kernel, gemm).ok
+    assert verify_workload(kernel, gemm, **modes_of(mechanism)).ok
 
 
 def test_warpgroups_side_by_side_begin_with_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +84,7 @@ def test_heads_of_attention_may_have_any_8_columns(dim: int) -> None:
     assert all(plan.instruction.startswith("wgmma") for plan in kernel.plan.matmuls)
     layouts = {copy.src: copy.layout for copy in kernel.plan.copies}
     assert layouts["V"] == "swizzle-128B" != layouts["K"]
-    verdict = verify_workload(kernel, attention)
+    verdict = verify_workload(kernel, attention, **modes_of(attention))
     assert verdict.ok, verdict
 
 
@@ -102,5 +103,5 @@ def test_drawn_extents(
     m, n = (8 * rows, 64) if along == "m" else (64, 8 * columns)
     gemm = Gemm(8 * rows + 40, 8 * columns + 24, 64 * steps, layout=layout, dtype=dtype)
     kernel = kernel_of(gemm, GemmTile(m, n, 64))
-    verdict = verify_workload(kernel, gemm)
+    verdict = verify_workload(kernel, gemm, **modes_of(gemm))
     assert verdict.ok, verdict
