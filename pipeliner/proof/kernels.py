@@ -22,7 +22,7 @@ from .reading.scopes import at_gpu_scope
 from .running.branching import side_by_side
 from .running.launched import Launched, Reading
 from .running.refuted import Refuted, repeated
-from .running.subjects import launches, subject
+from .running.subjects import beginning_at, launches, subject
 from .running.walk import Walk, Walked
 
 SECONDS: Final = 120.0
@@ -96,8 +96,8 @@ def _of_ctas(
         for first, trips in kinds.items():
             if first in proofs:
                 continue
-            one = own if first == (0, 0, 0) else subject(own.source, own.launch, first, least)
-            proofs[first] = _of_kernel(one.of_kind(trips), seconds, own_seconds, least)
+            one = beginning_at(own, first).of_kind(trips)
+            proofs[first] = _of_kernel(one, seconds, own_seconds, least)
             if not proofs[first].ok:
                 return list(proofs.values()), all_alike
         names = {

@@ -156,12 +156,12 @@ def subject(
             )
         elif family.grows:
             unbounded = Reason("proof.loops_that_grow", loops=(family.name,))
-    return Launched(
+    whole = Launched(
         compile_kernel(func),
         launch,
         found,
         tuple(open_loops),
-        tuple((at, (first[0] + at[0], first[1] + at[1], first[2] + at[2])) for at in places),
+        tuple((at, at) for at in places),
         dims[0] * dims[1] * dims[2],
         dims,
         launch.extent(_DYNAMIC) if _DYNAMIC in launch.dims else 0,
@@ -175,10 +175,22 @@ def subject(
             if var in loops.after
         },
         parameters=tuple(many),
-        given=given | _place(func, first),
+        given=given,
         reading=reading,
         source=source,
         func=func,
+    )
+    return beginning_at(whole, first)
+
+
+def beginning_at(own: Launched, first: Block) -> Launched:
+    """Return ``own`` as the cluster from CTA ``first`` on runs it: that alone tells them apart."""
+    return replace(
+        own,
+        blocks=tuple(
+            (at, (first[0] + at[0], first[1] + at[1], first[2] + at[2])) for at, _ in own.blocks
+        ),
+        given={**own.given, **_place(own.func, first)},
     )
 
 
