@@ -36,7 +36,7 @@ FILES = sorted(
     }
 )
 MEASURES = (
-    *("bench", "tune", "experiment", "report", "replay", "regret", "ablate"),
+    *("bench", "tune", "experiment", "report", "replay", "regret", "ablate", "residuals"),
     *("demo", "doctor"),
 )
 """Commands that need a GPU, or that other tests run."""

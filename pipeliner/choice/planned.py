@@ -209,18 +209,18 @@ def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -
 
 def summary(prediction: Prediction, machine: Machine) -> Reason:
     """The reason of a plan that states the predicted time of a loop."""
-    where = prediction.where
+    spent = prediction.spent
     return Reason(
         "choice.predicted",
         us=prediction.us,
         where=Reason(
-            "choice.where_memory" if where.memory else "choice.where",
-            start_us=where.start,
-            sms_us=where.sms,
-            steps_us=where.steps,
-            **({"memory_us": where.memory} if where.memory else {}),
+            "choice.where_memory" if spent.memory else "choice.where",
+            start_us=spent.start,
+            sms_us=spent.sms,
+            steps_us=spent.steps,
+            **({"memory_us": spent.memory} if spent.memory else {}),
         ),
-        arithmetic_us=where.arithmetic,
+        arithmetic_us=spent.arithmetic,
         machine=machine.name,
         limiter=prediction.bound,
     )

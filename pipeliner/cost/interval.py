@@ -99,7 +99,7 @@ def bound_of(us: float, loops: Sequence[Prediction]) -> TimeBound:
     """What the time of a kernel of ``us`` with these loops is made of."""
     if us < SHORT_US:
         return "short"
-    alone = sum(max(one.where.arithmetic, one.work.traffic.memory_us) for one in loops)
+    alone = sum(max(one.spent.arithmetic, one.work.traffic.memory_us) for one in loops)
     return "roof" if alone >= NEAR_ROOF * us else "waiting"
 
 

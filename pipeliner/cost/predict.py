@@ -56,8 +56,8 @@ CROSS_STEP_DEPTH: Final = constant(
 )
 
 
-class Where(NamedTuple):
-    """Microseconds of a kernel by what takes them; what works beside the other is in neither."""
+class TimeSpent(NamedTuple):
+    """Microseconds of a kernel by what takes them: SMs, memory and L2 work side by side."""
 
     start: float
     """To start and end, with the first tensor map and the cluster."""
@@ -98,8 +98,8 @@ class Prediction(NamedTuple):
     """What was predicted."""
     in_flight: int
     """Steps whose wgmma may still be in flight when the next step starts."""
-    where: Where
-    """Where the microseconds go."""
+    spent: TimeSpent
+    """What takes the microseconds."""
 
     @property
     def ii(self) -> float:
@@ -118,12 +118,12 @@ class Prediction(NamedTuple):
         Power and loads limit a time to which they add more than another pipe as busy would, by the
         norm.
         """
-        where, alike = self.where, 2.0 ** (1.0 / PIPE_NORM)
-        if where.l2 >= max(where.sms, where.memory):
+        spent, alike = self.spent, 2.0 ** (1.0 / PIPE_NORM)
+        if spent.l2 >= max(spent.sms, spent.memory):
             return "L2"
-        if where.memory > where.sms:
+        if spent.memory > spent.sms:
             return "memory"
-        if where.sms > alike * (where.sms - where.power):
+        if spent.sms > alike * (spent.sms - spent.power):
             return "power"
         if self.depth < self.law and self.step > alike * self.ii:
             return "the latency of loads"
@@ -238,7 +238,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         cycles,
         work,
         in_flight,
-        Where(start, sms_us, steps, sms_us - unlimited, memory, l2, arithmetic),
+        TimeSpent(start, sms_us, steps, sms_us - unlimited, memory, l2, arithmetic),
     )
 
 

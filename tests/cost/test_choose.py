@@ -229,7 +229,7 @@ def test_more_work_never_takes_less_time(tensor, bytes_, trip, ctas, slot):
         more = predict(replace(base, **change), H100, 2)
         assert more is not None
         assert more.us >= first.us * (1 - 1e-9)
-    assert 0 < first.where.arithmetic <= first.where.steps <= first.where.sms <= first.us
+    assert 0 < first.spent.arithmetic <= first.spent.steps <= first.spent.sms <= first.us
 
 
 @given(depth=st.integers(2, 6))

@@ -46,6 +46,7 @@ def stays_in_registers(kernel: Kernel) -> bool:
     return not any(gives(reason, code) for reason in kernel.plan.reasons for code in left)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("how", IN_REGISTERS)
 @pytest.mark.parametrize("way", WAYS)
 def test_threads_keep_what_they_have_of_a_column(way: str, how: str) -> None:

@@ -100,6 +100,7 @@ def test_without_that_a_copy_lands_in_a_slot_that_is_read(monkeypatch: pytest.Mo
     assert not found.ok
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "shape", "shared"),
     [
