@@ -68,7 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     all_cases = one_case or config.getoption("all_cases")
     kept = items if all_cases else chosen(items, deep=one_test)
     kept = kept[number - 1 :: count]
-    config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
+    left_out = set(items).difference(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = kept
 
 
