@@ -14,7 +14,7 @@ import pytest
 from tvm import tirx
 
 from pipeliner.commands.shared.console import print_json
-from pipeliner.diagnostics import SENTENCES, Reason
+from pipeliner.diagnostics import SENTENCES, Reason, each_of
 from pipeliner.diagnostics.formatting import fields
 from pipeliner.errors import PlanError
 from pipeliner.plan import KernelPlan
@@ -142,6 +142,22 @@ def test_a_plan_keeps_codes() -> None:
         data = {**json.loads(plan.to_json()), "reasons": [wrong]}
         with refused(code, PlanError, where="plan.reasons[0]"):
             KernelPlan.from_json(json.dumps(data))
+
+
+def test_a_plan_of_another_version_keeps_the_words_of_its_reasons() -> None:
+    """Its sentences had other arguments, or are none any more."""
+    inner = {"code": "request.roles", "args": {"count": -1}, "text": "expected roles, not -1"}
+    gone = {"code": "choice.gone", "args": {"why": inner}, "text": "gone: expected roles, not -1"}
+    every = {"code": "reason.all", "args": {"reasons": [inner, gone]}, "text": "..."}
+    data = json.loads(KernelPlan("f", "sm_90", "H100").to_json())
+    plan = KernelPlan.from_json(json.dumps({**data, "reasons": [every]}))
+    (reason,) = plan.reasons
+    assert str(reason) == "expected roles, not -1; gone: expected roles, not -1"
+    assert [one.code for one in each_of(reason)] == ["request.roles", "choice.gone"]
+    assert the("request.roles", [reason])["count"] == -1
+    assert KernelPlan.from_json(plan.to_json()) == plan
+    assert pickle.loads(pickle.dumps(reason)) == reason
+    assert str(pickle.loads(pickle.dumps(reason))) == str(reason)
 
 
 def test_an_error_keeps_its_code_in_another_process_and_through_tvm() -> None:

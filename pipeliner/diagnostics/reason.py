@@ -79,7 +79,7 @@ class Reason(str):
         raise AttributeError(f"a Reason is immutable: cannot set {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.code, self._args)
+        return _made, (self.code, self._args, str(self))
 
     def walk(self) -> Iterator[Reason]:
         """This reason and those among its arguments, outermost first."""
@@ -99,20 +99,24 @@ class Reason(str):
         return {"code": self.code, "args": args, "text": str(self)}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Reason:
+    def from_dict(data: Mapping[str, Any], *, any_version: bool = False) -> Reason:
         """The reason that ``as_dict`` wrote; its text is made anew.
 
-        LookupError: no such code, or arguments of which its sentence cannot be made.
+        LookupError: no such code, or arguments of which its sentence cannot be made; with
+        ``any_version`` it keeps the text that it had where it was written, if it had one.
         """
         code, args = data["code"], data["args"]
         if not isinstance(args, Mapping):
             raise LookupError(f"expected the arguments of {code!r} by name, not {args!r}")
+        values: dict[str, Value] = {}
         try:
-            reason = Reason(code, **{name: _value(one) for name, one in args.items()})
-            str(reason)
-        except (KeyError, ValueError, RecursionError) as err:
+            values = {name: _value(one, any_version) for name, one in args.items()}
+            return Reason(code, **values)
+        except (LookupError, ValueError, RecursionError) as err:
+            text = data.get("text")
+            if any_version and isinstance(code, str) and isinstance(text, str) and text:
+                return _with_text(code, values, text)
             raise LookupError(f"no sentence {code!r} is made of these arguments ({err})") from err
-        return reason
 
 
 Why: TypeAlias = Reason | str
@@ -158,8 +162,19 @@ _EXACT: Final = frozenset({bool, int, float, str, type(None), Reason})
 """Types of arguments that stay as they are."""
 
 
-def _made(code: str, args: dict[str, Value]) -> Reason:
-    return Reason(code, **args)
+def _made(code: str, args: dict[str, Value], text: str) -> Reason:
+    try:
+        return Reason(code, **args)
+    except LookupError:  # another version's
+        return _with_text(code, args, text)
+
+
+def _with_text(code: str, args: Mapping[str, Value], text: str) -> Reason:
+    """Return a reason of another version, whose sentence is not made here."""
+    made = str.__new__(Reason, text)
+    object.__setattr__(made, "code", code)
+    object.__setattr__(made, "_args", dict(args))
+    return made
 
 
 def _exact(value: Any) -> Any:
@@ -179,7 +194,7 @@ def _plain(value: Value) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _value(data: Any) -> Value:
+def _value(data: Any, any_version: bool) -> Value:
     if isinstance(data, dict):
-        return Reason.from_dict(data)
-    return tuple(_value(each) for each in data) if isinstance(data, list) else data
+        return Reason.from_dict(data, any_version=any_version)
+    return tuple(_value(each, any_version) for each in data) if isinstance(data, list) else data

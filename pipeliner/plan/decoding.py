@@ -60,7 +60,7 @@ def _why(data: Any, where: str) -> Why:
     if not isinstance(data, dict) or not isinstance(data.get("args", {}), dict):
         raise PlanError("plan.type", expected="a reason", where=where, value=repr(data))
     try:
-        return Reason.from_dict(data)
+        return Reason.from_dict(data, any_version=True)
     except (LookupError, TypeError, ValueError) as err:
         raise PlanError("plan.reason", where=where, why=str(err)) from err
 
