@@ -2,7 +2,7 @@
 
 barrier.cluster: every thread of a cluster arrives, then waits for all others (PTX ISA 9.7.13.4).
 Behind a relaxed arrival it knows of them that they have started, and of what they did before only
-which mbarriers they initialised and fenced by fence.mbarrier_init (9.7.13.5, example 3).
+which mbarriers they initialised and fenced by fence.mbarrier_init (PTX ISA, membar/fence).
 
 Distributed shared memory (PTX ISA, shared::cluster; CUDA C++ Programming Guide): a CTA's shared
 memory is there from its start to its exit. So who touches it must know that the CTA has started,
