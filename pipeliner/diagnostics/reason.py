@@ -162,10 +162,12 @@ _EXACT: Final = frozenset({bool, int, float, str, type(None), Reason})
 """Types of arguments that stay as they are."""
 
 
-def _made(code: str, args: dict[str, Value], text: str) -> Reason:
+def _made(code: str, args: dict[str, Value], text: str = "") -> Reason:
     try:
         return Reason(code, **args)
     except LookupError:  # another version's
+        if not text:
+            raise
         return _with_text(code, args, text)
 
 
