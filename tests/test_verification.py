@@ -19,7 +19,7 @@ from pipeliner.diagnostics import Reason
 from pipeliner.emulator.engine.scheduler import ORDERS
 from pipeliner.emulator.lower import is_device_function
 from pipeliner.emulator.units.cp_async import TIMINGS
-from pipeliner.errors import WorkloadError
+from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.kernel.compiled import compile_kernel
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target
@@ -168,6 +168,25 @@ def vector_add(A: T.Buffer((256,), "float32"), B: T.Buffer((256,), "float32")):
             with T.sblock("add"):
                 v = T.axis.spatial(256, bx * 128 + tx)
                 B[v] = A[v] + T.float32(1)
+
+
+@T.prim_func(s_tir=True)
+def unrolled(A: T.Buffer((16, 6400), "float32"), B: T.Buffer((16, 6400), "float32")):
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for tx in T.thread_binding(64, thread="threadIdx.x"):
+        for i in range(16):
+            for v in T.unroll(100):
+                with T.sblock("B"):
+                    B[i, tx * 100 + v] = A[i, tx * 100 + v] * A[i, 99 - v] + A[i, v]
+
+
+def test_what_has_no_registers_for_one_slot_is_compared_with_what_is_left_alone() -> None:
+    """Depth 1 is refused of it: a thread would keep 300 loaded values at once."""
+    with refused("depth.registers", PlanError, threads=64):
+        pipeliner.build(unrolled, "a100", depth=1)
+    kernel = pipeliner.build(unrolled, "a100")
+    assert not any(loop.pipelined for loop in kernel.plan.loops)
+    assert pipeliner.verify(kernel).ok
 
 
 @T.prim_func(s_tir=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -97,15 +98,20 @@ def subject_of(func: Any, target: Any = None) -> Subject:
 def unpipelined(source: Any, target: Any, plan: KernelPlan | None) -> Kernel:
     """``source`` at depth 1, with the instruction of ``plan`` and its order of sums where it can.
 
-    Raises what ``build`` raises.
+    Where not even one slot fits, as by default, if that leaves its loops alone. Raises what
+    ``build`` raises at depth 1.
     """
-    for options in ({} if plan is None else _same_sums(plan), {}):
-        try:
-            return build(source, target, depth=1, **options)
-        except PipelinerError:
-            if not options:
-                raise
-    raise AssertionError("the last options are none")
+    same = {} if plan is None else _same_sums(plan)
+    if same:
+        with suppress(PipelinerError):
+            return build(source, target, depth=1, **same)
+    try:
+        return build(source, target, depth=1)
+    except PipelinerError:
+        kernel = build(source, target)
+        if any(loop.pipelined for loop in kernel.plan.loops):
+            raise
+        return kernel
 
 
 def has_same_sums(plan: KernelPlan | None, other: KernelPlan) -> bool:
