@@ -37,13 +37,16 @@ _TO_TORCH: Final = (1.02, 1.08)
 def gated_problems(
     target: Any, request: Request, dtype: str, peers: Sequence[str], *, plain: bool
 ) -> list[Problem]:
-    """Each gated GEMM with its peers, and behind it the plain GEMM of the same work by ours."""
+    """Each gated GEMM with its peers, and beside it the plain GEMM of the same work by ours."""
     found: list[Problem] = []
     for label, (m, n, k) in GATED_GEMMS.items():
         spec = GatedGemm(m, n, k, dtype=dtype or GATED_DTYPE)
         one = _PLAIN.format(label=label)
         found.append(contenders(spec, target, request, plain=plain, peers=peers, label=label))
-        found.append(contenders(spec.plain(), target, request, plain=False, peers=(), label=one))
+        product = spec.plain()
+        found.append(
+            contenders(product, target, request, plain=False, peers=(), label=one, beside=True)
+        )
     return found
 
 
@@ -75,7 +78,7 @@ _FASTER: Final = (1.0, 2.0)
 def back_to_back_problems(
     target: Any, request: Request, dtype: str, peers: Sequence[str], *, plain: bool
 ) -> list[Problem]:
-    """Each pair of products in one loop with its peers, and behind it each of them by ours."""
+    """Each pair of products in one loop with its peers, and beside it each of them by ours."""
     return list(_both(target, request, dtype or BACK_TO_BACK_DTYPE, peers, plain))
 
 
@@ -89,7 +92,7 @@ def _both(
         second = Gemm(m, p, n, dtype=spec.dtype, layout="NN", out=spec.out)
         for name, one in ((_FIRST, first), (_SECOND, second)):
             told = name.format(label=label)
-            yield contenders(one, target, request, plain=False, peers=(), label=told)
+            yield contenders(one, target, request, plain=False, peers=(), label=told, beside=True)
 
 
 def back_to_back_claims(report: Report) -> list[Claim]:

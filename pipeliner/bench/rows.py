@@ -39,7 +39,7 @@ _TO_PLAIN: Final = (0.93, 0.97)
 def row_problems(
     target: Any, request: Request, dtype: str, peers: Sequence[str], *, plain: bool
 ) -> list[Problem]:
-    """Each GEMM with each statistic, and behind them the plain GEMM."""
+    """Each GEMM with each statistic, and beside them the plain GEMM."""
     return list(_problems(target, request, dtype or ROW_DTYPE, peers, plain))
 
 
@@ -47,13 +47,13 @@ def _problems(
     target: Any, request: Request, dtype: str, peers: Sequence[str], plain: bool
 ) -> Iterator[Problem]:
     for label, (m, n, k) in ROW_GEMMS.items():
-        for statistic in STATISTICS:
-            spec = RowGemm(m, n, k, statistic, dtype)
-            name = _WITH.format(label=label, statistic=statistic)
-            yield contenders(spec, target, request, plain=plain, peers=(), label=name)
         theirs = [peer for peer in peers if peer == "cublas"]
         one, name = Gemm(m, n, k, dtype=dtype), _PLAIN.format(label=label)
         yield contenders(one, target, request, plain=False, peers=theirs, label=name)
+        for statistic in STATISTICS:
+            spec = RowGemm(m, n, k, statistic, dtype)
+            name = _WITH.format(label=label, statistic=statistic)
+            yield contenders(spec, target, request, plain=plain, peers=(), label=name, beside=True)
 
 
 def row_claims(report: Report) -> list[Claim]:

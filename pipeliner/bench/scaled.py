@@ -36,7 +36,7 @@ _RATES: Final = {"up_4096": (1100.0, 1350.0), "down_4096": (1000.0, 1265.0), "do
 def scaled_problems(
     target: Any, request: Request, dtype: str, peers: Sequence[str], *, plain: bool
 ) -> list[Problem]:
-    """Each block-scaled GEMM with its peer, and behind it the same with one scale."""
+    """Each block-scaled GEMM with its peer, and beside it the same with one scale."""
     return list(_problems(target, request, dtype or SCALED_DTYPE, peers, plain))
 
 
@@ -49,7 +49,7 @@ def _problems(
         one = Gemm(m, n, k, dtype=spec.dtype, out=spec.out)
         name = _PLAIN.format(label=label)
         theirs = [peer for peer in peers if peer == "cublas"]
-        yield contenders(one, target, request, plain=False, peers=theirs, label=name)
+        yield contenders(one, target, request, plain=False, peers=theirs, label=name, beside=True)
 
 
 def scaled_claims(report: Report) -> list[Claim]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -47,9 +48,24 @@ SECONDS: Final = 600.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Contest(Batch):
-    """The contenders of a problem."""
+    """The contenders of problems that are timed in the same rounds."""
 
-    problem: Problem
+    problems: Sequence[Problem]
+
+    @staticmethod
+    def of(problems: Sequence[Problem], builder: Builder) -> _Contest:
+        """Theirs, problem after problem."""
+        makes = [
+            one.made_by(builder, problem.spec) for problem in problems for one in problem.contenders
+        ]
+        return _Contest(makes=makes, problems=problems)
+
+    @property
+    def by_problem(self) -> Iterator[tuple[Problem, list[BuiltCandidate | None]]]:
+        """Each problem with what came of its contenders."""
+        built = iter(self.built)
+        for problem in self.problems:
+            yield problem, list(itertools.islice(built, len(problem.contenders)))
 
 
 def measure(
@@ -76,7 +92,8 @@ def measure(
     ]
     builder = Builder(jobs, kernels=len(recipes), seconds=SECONDS)
     records = None if db is None else Records(db)
-    asked = Rounds(rounds, hot=HOT_ROUNDS if hot else 0)
+    # Shuffled: what is always behind the same other one is timed at the clock that that one leaves.
+    asked = Rounds(rounds, shuffled=True, hot=HOT_ROUNDS if hot else 0)
     bench = functools.partial(GpuBench, flush=report.flush)
     study = _Bench(problems, report, builder, records, target, asked, say)
     try:
@@ -112,27 +129,27 @@ class _Bench(Study[_Contest, Here]):
         self._count, self._begun = len(problems), 0
         self._report, self._records = report, records
         self._target, self._rounds, self._say = target, rounds, say
-        self.batches = (
-            _Contest(
-                makes=[one.made_by(builder, problem.spec) for one in problem.contenders],
-                problem=problem,
-            )
-            for problem in problems
-        )
+        self.batches = (_Contest.of(together, builder) for together in _together(problems))
 
     def measure(self, batch: _Contest, measurer: Here) -> list[Measurement | None]:
         """What became of each contender; None: an interrupt came before."""
-        self._begun += 1
-        self._say(f"[{self._begun}/{self._count}] {batch.problem.spec.title}")
         found: dict[int, Measurement] = {}
         failed: dict[int, Why] = {}
         right: list[int] = []
         try:
-            right = tried(measurer, batch.problem.spec, batch.built, failed)
+            first = 0
+            for problem, kernels in batch.by_problem:
+                self._begun += 1
+                self._say(f"[{self._begun}/{self._count}] {problem.spec.title}")
+                wrong: dict[int, Why] = {}
+                ran = tried(measurer, problem.spec, kernels, wrong, beside=first > 0)
+                right += [first + at for at in ran]
+                failed |= {first + at: failure for at, failure in wrong.items()}
+                first += len(kernels)
             found = dict(zip(right, surveyed(measurer, range(len(right)), self._rounds)))
             clock = sm_clock()
             if clock is not None:
-                self._report.sm_clocks[batch.problem.name] = clock
+                self._report.sm_clocks.update((one.name, clock) for one in batch.problems)
         except KeyboardInterrupt:
             self._report.interrupted = True
             found = dict(zip(right, measurer.timed()))
@@ -145,8 +162,9 @@ class _Bench(Study[_Contest, Here]):
 
     def keep(self, batch: _Contest, found: list[Measurement | None]) -> None:
         """Add the results to the report, and to the records."""
-        problem, records = batch.problem, list[Record]()
-        for contender, built, one in zip(problem.contenders, batch.built, found):
+        records = list[Record]()
+        each = [(problem, one) for problem in batch.problems for one in problem.contenders]
+        for (problem, contender), built, one in zip(each, batch.built, found, strict=True):
             if one is None or built is None or not (one.failure or len(one.samples) > 1):
                 continue
             if one.failure:
@@ -157,7 +175,8 @@ class _Bench(Study[_Contest, Here]):
                 records.append(self._record(contender, built, one))
         if self._records is not None:
             self._records.add(*records)
-        _say_outcome(problem, self._report, self._say)
+        for problem in batch.problems:
+            _say_outcome(problem, self._report, self._say)
         if self._report.interrupted:
             raise KeyboardInterrupt
 
@@ -173,6 +192,18 @@ class _Bench(Study[_Contest, Here]):
             experiment=f"{SOURCE} {suite}" if suite else "",
             label=contender.name,
         )
+
+
+def _together(problems: Sequence[Problem]) -> Iterator[list[Problem]]:
+    """Each problem with those ``beside`` it."""
+    together: list[Problem] = []
+    for problem in problems:
+        if together and not problem.beside:
+            yield together
+            together = []
+        together.append(problem)
+    if together:
+        yield together
 
 
 def _result(problem: Problem, contender: Contender, one: Measurement) -> Result:

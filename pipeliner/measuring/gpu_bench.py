@@ -25,13 +25,15 @@ from .rounds import WRITTEN, Rounds, flushing, race, timed
 class ReadyKernel:
     """A kernel that is ready: loaded, and run once. ``worst``: how wrong it was then.
 
-    ``hot``: times of a call where calls follow each other; ``not_hot``: why there are none.
+    ``operands``: what it is checked by. ``hot``: times of a call where calls follow each other;
+    ``not_hot``: why there are none.
     """
 
     built: BuiltCandidate
     run: Runner
     arguments: tuple[Any, ...]
     detail: str
+    operands: BenchOperands
     worst: float = 0.0
     times: list[float] = field(default_factory=list)
     hot: list[float] = field(default_factory=list)
@@ -74,7 +76,8 @@ class KernelBench(ABC):
     def ready(self, built: BuiltCandidate) -> ReadyKernel:
         """The kernel, loaded and checked; raises what it raises."""
         run, detail = self.load(built)
-        entry = ReadyKernel(built, run, self._operands.arguments(built), detail)
+        arguments = self._operands.arguments(built)
+        entry = ReadyKernel(built, run, arguments, detail, self._operands)
         self.check(entry)
         if isinstance(run, ChoosingRunner):
             entry.detail = run.chosen
@@ -82,11 +85,11 @@ class KernelBench(ABC):
 
     def check(self, entry: ReadyKernel) -> None:
         """Run it on a poisoned output: ``worst`` is its largest error, NaN where it left one."""
-        self._operands.reset(entry.arguments)
+        entry.operands.reset(entry.arguments)
         self.wait()  # the first run loads code, which is to find the GPU idle
         made = entry.run(*entry.arguments)
         self.wait()
-        entry.worst = self._operands.error(entry.arguments, made)
+        entry.worst = entry.operands.error(entry.arguments, made)
 
     def race(self, entries: Sequence[ReadyKernel], rounds: Rounds) -> None:
         """Time them interleaved, each from nothing; an interrupt leaves what was measured."""

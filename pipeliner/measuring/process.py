@@ -5,6 +5,7 @@ The parent asks, the child answers; a question that is not answered in time ends
 | question              | answer                                                              |
 |-----------------------|---------------------------------------------------------------------|
 | ``Open(spec)``        | None, when operands and the truth are on the GPU                    |
+| ``Open(spec, True)``  | the same, beside the workloads before                               |
 | ``Try(built)``        | why it is not timed, or "": it ran once and was right               |
 | ``Survey(which, ..)`` | a Measurement of each of those that were tried, by their order      |
 | ``Trial(built, ..)``  | a Measurement of a kernel beside another, whose process stays ready |
@@ -46,9 +47,10 @@ SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Work on ``spec`` from now on, and forget what was tried."""
+    """Work on ``spec`` from now on, ``beside`` what was tried, or with that forgotten."""
 
     spec: AnyWorkload
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class Answers:
     def __call__(self, question: Open | Try | Survey | Trial) -> Any:
         """What the module's table says."""
         if isinstance(question, Open):
-            return self._open(question.spec)
+            return self._open(question.spec, question.beside)
         if isinstance(question, Try):
             return self._try(question.built)
         if isinstance(question, Survey):
@@ -172,9 +174,10 @@ class Answers:
             return self._measured(entries, question.rounds)
         return self._beside(question)
 
-    def _open(self, spec: AnyWorkload) -> None:
+    def _open(self, spec: AnyWorkload, beside: bool = False) -> None:
         self._bench = self._incumbent = None  # for its memory
-        self._tried = []
+        if not beside:
+            self._tried = []
         self._bench = self._make(spec)
 
     def _try(self, built: BuiltCandidate) -> Why:

@@ -1,4 +1,4 @@
-"""Check kernels of one workload one after the other, then time those that are right together."""
+"""Check kernels one after the other, then time those that are right together."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ def tried(
     spec: AnyWorkload,
     kernels: Sequence[BuiltCandidate | None],
     failed: dict[int, Why],
+    *,
+    beside: bool = False,
 ) -> list[int]:
     """The numbers of those that ran and were right, in the order in which ``timer`` has them.
 
-    ``failed``: takes why others are not. Where a kernel ends the timer's process, its successor
-    learns all others. ToolError, or whatever ``timer`` raises: nothing can be measured.
+    ``failed``: takes why others are not. ``beside``: ``timer`` keeps what it has of workloads
+    before, ahead of these. Where a kernel ends the timer's process, its successor learns all
+    others. ToolError, or whatever ``timer`` raises: nothing can be measured; so it is, ``beside``
+    others, once a process has ended.
     """
     right: dict[int, BuiltCandidate] = {}
-    timer.ask(Open(spec), WAIT_SECONDS)
+    timer.ask(Open(spec, beside), WAIT_SECONDS)
     for at, kernel in enumerate(kernels):
         if kernel is None or kernel.failure:
             failed.update({} if kernel is None else {at: kernel.failure})
@@ -48,6 +52,8 @@ def tried(
         try:
             wrong: Why = timer.ask(Try(kernel), TRY_SECONDS)
         except ToolError as err:
+            if beside:
+                raise
             failed[at] = err.reason
             timer.ask(Open(spec), WAIT_SECONDS)
             for other in right.values():

@@ -23,6 +23,7 @@ def test_each_gated_gemm_stands_beside_one_product_of_the_same_work() -> None:
         assert isinstance(gated.spec, GatedGemm)
         assert type(one.spec) is Gemm
         assert gated.spec.flops() == one.spec.flops()
+        assert (gated.beside, one.beside) == (False, True)
         assert (gated.spec.dtype, one.spec.dtype) == ("bfloat16", "bfloat16")
         assert [peer.name for peer in gated.contenders] == [OURS, TORCH]
         assert [peer.name for peer in one.contenders] == [OURS]
@@ -47,6 +48,7 @@ def test_back_to_back_products_stand_beside_two_kernels_of_the_same_work() -> No
     assert len(problems) == 12
     for both, first, second in zip(*(iter(problems),) * 3, strict=True):
         assert isinstance(both.spec, BackToBackGemm)
+        assert [one.beside for one in (both, first, second)] == [False, True, True]
         assert first.spec.epilogue == (both.spec.activation,)
         assert both.spec.flops() == first.spec.flops() + second.spec.flops()
         assert [peer.name for peer in both.contenders] == [OURS, TORCH]

@@ -23,18 +23,20 @@ from tests.refusals import refused
 def test_each_statistic_stands_beside_the_plain_product() -> None:
     problems = row_problems("h200", Request(), "", ("cublas", "torch"), plain=False)
     assert len(problems) == 2 * (len(STATISTICS) + 1)
-    for *rows, plain in (problems[:4], problems[4:]):
+    for plain, *rows in (problems[:4], problems[4:]):
         assert type(plain.spec) is Gemm
+        assert not plain.beside
         assert [one.name for one in plain.contenders] == [OURS, CUBLAS]
         for problem, statistic in zip(rows, STATISTICS, strict=True):
             assert isinstance(problem.spec, RowGemm)
             assert problem.spec.statistic == statistic
             assert problem.spec.flops() == plain.spec.flops()
+            assert problem.beside
             assert [one.name for one in problem.contenders] == [OURS]
 
 
 def test_claims_are_ratios_of_rates() -> None:
-    rms, *_, plain = row_problems("h200", Request(), "", (), plain=False)[:4]
+    plain, rms, *_ = row_problems("h200", Request(), "", (), plain=False)[:4]
     report = Report("made up")
     for problem, tflops in ((rms, 700.0), (plain, 750.0)):
         report.results.append(Result(problem.name, OURS, us=1.0, tflops=tflops))

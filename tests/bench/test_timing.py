@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -131,7 +132,8 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
     assert 1 < result.rounds < 100
 
 
-def test_rounds_rotate() -> None:
+def test_rounds_are_shuffled() -> None:
+    """A long kernel's clock depends on the one before it, which is not always the same."""
     order = []
 
     def named(name: str):
@@ -142,11 +144,47 @@ def test_rounds_rotate() -> None:
 
         return Contender(name, lambda: (run, ""), "float16")
 
-    measured(named("a"), named("b"), rounds=4)
-    timed = order[2:-2]
-    firsts = timed[0::2]
-    assert set(firsts) == {"a", "b"}
-    assert timed.count("a") == timed.count("b") == 4 + bench.WARM_UP
+    measured(named("a"), named("b"), named("c"), rounds=6)
+    timed = order[3:-3]
+    rounds = list(zip(*(iter(timed),) * 3, strict=True))
+    assert len(rounds) == 6 + bench.WARM_UP
+    assert all(set(one) == set("abc") for one in rounds)
+    behind = set(itertools.pairwise(timed))
+    assert len({pair for pair in behind if pair[0] != pair[1]}) == 6
+
+
+def test_problems_side_by_side_share_their_rounds() -> None:
+    """Each has inputs and a truth of its own, and what fails in one is of that one."""
+    order = []
+    other = Gemm(16, 40, 8, dtype="fp16", layout="NN")
+
+    def named(name: str, gemm: Gemm, wrong: float = 0.0) -> Contender:
+        run, detail = takes(1.0, wrong, gemm)()
+
+        def told(*operands) -> None:
+            order.append(name)
+            run(*operands)
+
+        return Contender(name, lambda: (told, detail), gemm.out)
+
+    first = Problem(GEMM, (named("bad", GEMM, 1.0), named("a", GEMM)), "first")
+    second = Problem(other, (named("b", other), named("worse", other, 1.0)), "second", beside=True)
+    third = Problem(GEMM, (named("c", GEMM),), "third")
+    report = Report("a stand-in")
+    bench.measure([first, second, third], report, rounds=4, say=lambda text: None)
+    assert [(one.problem, one.contender, bool(one.failure)) for one in report.results] == [
+        ("first", "bad", True),
+        ("first", "a", False),
+        ("second", "b", False),
+        ("second", "worse", True),
+        ("third", "c", False),
+    ]
+    assert order[:4] == ["bad", "a", "b", "worse"]
+    *rounds, last = zip(*(iter(order[4 : order.index("c")]),) * 2)
+    assert (len(rounds), last) == (bench.WARM_UP + 4, ("a", "b"))
+    assert set(rounds) == {("a", "b"), ("b", "a")}
+    rates = {one.contender: one.tflops for one in report.measured}
+    assert rates["a"] / rates["b"] == pytest.approx(GEMM.flops() / other.flops())
 
 
 def test_fast_summing_is_excused_in_a_library_only() -> None:
