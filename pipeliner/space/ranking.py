@@ -139,8 +139,13 @@ class Ranking:
         return _each_once((*self, *self._listed, *self._space.others(self._listed)))
 
     def _failed(self) -> PlanCandidate:
-        """The candidate whose error counts where none has a plan: the one that needs least."""
-        return next(one for one in reversed(self._listed) if one.tier == "compared")
+        """The candidate whose error counts where none has a plan: the one that needs least.
+
+        What copies no boxes cannot be in a cluster that is asked for; where others do, theirs does.
+        """
+        compared = [one for one in reversed(self._listed) if one.tier == "compared"]
+        boxed = (one for one in compared if not _copies_no_boxes(one.obstacle))
+        return next(boxed, compared[0])
 
     def _possible(self, candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
         return [
@@ -251,6 +256,12 @@ def refusals(plan: KernelPlan) -> dict[str, Why]:
         for reason in plan.reasons
         if isinstance(reason, Reason) and is_code(reason, NOT_TAKEN)
     }
+
+
+def _copies_no_boxes(why: Why) -> bool:
+    """Whether a cluster is refused for the kind of the copies."""
+    inner = why.why if isinstance(why, Reason) and is_code(why, "cluster.refused") else ""
+    return is_code(inner, "cluster.no_tma")
 
 
 def _each_once(candidates: Iterable[PlanCandidate]) -> Iterator[PlanCandidate]:

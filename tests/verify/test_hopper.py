@@ -11,7 +11,9 @@ import pytest
 
 import pipeliner
 from pipeliner.errors import LoweringError, PlanError
+from pipeliner.kernel.building import pipeline_with
 from pipeliner.kernel.compiled import Kernel
+from pipeliner.plan.request import Request
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm, numpy_dtype
@@ -304,6 +306,15 @@ def test_clusters_share_what_is_the_same_for_neighbours(
     assert kernel.cuda.count("multicast__cluster(") == 2  # defined and called, for B
     for timing, order in runs_of(gemm):
         assert_right(gemm, kernel, timing=timing, order=order)
+
+
+def test_a_cluster_is_refused_as_copies_of_boxes_are() -> None:
+    """Not as those that no cluster could make, which need less of everything else."""
+    gemm = Gemm(384, 128, 128)
+    with refused("cluster.nothing_shared", PlanError):
+        pipeline_with(schedule_gemm(gemm, GemmTile(128, 64, 64)), "h100", Request(cluster=2))
+    with refused("cluster.no_tma", PlanError):
+        pipeline_with(schedule_gemm(gemm, GemmTile(128, 64, 64)), "a100", Request(cluster=2))
 
 
 def test_clusters_that_cannot_share_are_refused() -> None:
