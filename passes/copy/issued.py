@@ -47,12 +47,12 @@ class TileFill:
 class Issued:
     """What one thread issues to fill a tile.
 
-    ``tensor``: the tensor map that it refers to. ``multicast``: each CTA of the cluster copies a
+    ``maps``: the tensor maps that it refers to. ``multicast``: each CTA of the cluster copies a
     part for all.
     """
 
     stmt: Stmt
-    tensor: TensorMap | None = None
+    maps: tuple[TensorMap, ...] = ()
     multicast: bool = False
 
 

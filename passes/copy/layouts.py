@@ -100,8 +100,8 @@ class ColumnBlocks:
 
     A column block has ``rows`` rows of ``span`` bytes. It is swizzled by row: TMA fills it box by
     box and wgmma reads it. ``stored``: the buffer ``[column_block, row, column]`` that replaces the
-    tile. ``columns``: elements in a row of a column block. The last one may have columns that are
-    none of the tile's: a box brings what lies beside it, or zeros, and nothing reads them.
+    tile. ``columns``: elements that a row of a column block has room for. ``last``: those of the
+    last one that are the tile's; nothing reads the others, and no box brings them.
     """
 
     stored: Buffer
@@ -109,6 +109,7 @@ class ColumnBlocks:
     count: int
     rows: int
     columns: int
+    last: int
 
     @staticmethod
     def of(tile: Buffer, span: int) -> ColumnBlocks:
@@ -118,7 +119,12 @@ class ColumnBlocks:
         count, rows = -(-row // columns), math.prod(outer)
         shape = [count, rows, columns]
         stored = buffer(shape, str(tile.dtype), str(tile.name), str(tile.scope()), ATOM_BYTES)
-        return ColumnBlocks(stored, span, count, rows, columns)
+        return ColumnBlocks(stored, span, count, rows, columns, row - (count - 1) * columns)
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns of the tile in each block."""
+        return [self.columns] * (self.count - 1) + [self.last]
 
     @property
     def moves(self) -> bool:

@@ -7,10 +7,12 @@
     kernel: cp.async.bulk.tensor.2d [A_shared], [A_map, (k * 64, m * 128)], [full]
 
 A swizzled box is at most 128 bytes wide; wider tiles are several column blocks side by side, a box
-each. What is outside the tensor is filled with zero, so a copy's mask must say exactly that of each
-element. If the mask also has a condition on the whole tile, the tile is read from outside the
-tensor where that fails. Pixels of an implicit-GEMM operand A are a box if a tile ends with rows or
-images (``boxes``); all others are loaded in im2col mode, whose instruction also takes an offset.
+each. The last may have fewer columns than its block has room for: it is a box of a map of its own,
+whose rows lie as far apart in shared memory as the others'. What is outside the tensor is filled
+with zero, so a copy's mask must say exactly that of each element. If the mask also has a condition
+on the whole tile, the tile is read from outside the tensor where that fails. Pixels of an
+implicit-GEMM operand A are a box if a tile ends with rows or images (``boxes``); all others are
+loaded in im2col mode, whose instruction also takes an offset.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
 cp.async.bulk.tensor.
@@ -19,6 +21,7 @@ cp.async.bulk.tensor.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -147,13 +150,13 @@ def issue_boxes(fill: TileFill) -> Issued:
     if group is not None and isinstance(source, Boxes):
         source = source.pixels or source
     parts = row_parts(copy, source, 1 if group is None else group.size)
-    tensor = copy_map(copy, source, blocks, parts)
+    maps = copy_maps(copy, source, blocks, parts)
     own = capability_of(fill.arch) >= OWN_CTA and group is None
     eviction = fill.plan.eviction
     boxes = load_boxes(
-        copy, source, blocks, tensor, fill.full, ranges, group, eviction, parts=parts, own=own
+        copy, source, blocks, maps, fill.full, ranges, group, eviction, parts=parts, own=own
     )
-    return Issued(boxes, tensor, multicast=group is not None)
+    return Issued(boxes, tuple(dict.fromkeys(maps)), multicast=group is not None)
 
 
 def row_parts(copy: Copy, source: TmaSource, ctas: int = 1) -> int:
@@ -166,14 +169,28 @@ def row_parts(copy: Copy, source: TmaSource, ctas: int = 1) -> int:
     return ctas * row_boxes(copy.shape[0] // ctas)
 
 
-def copy_map(
+def copy_maps(
     copy: Copy, source: TmaSource, column_blocks: ColumnBlocks, parts: int = 1
+) -> list[TensorMap]:
+    """Return the map of each column block's boxes, ``parts`` of them along the rows.
+
+    Those with as many columns have the same.
+    """
+    widths = column_blocks.widths
+    maps = {
+        width: _copy_map(copy, source, column_blocks, parts, width)
+        for width in dict.fromkeys(widths)
+    }
+    return [maps[width] for width in widths]
+
+
+def _copy_map(
+    copy: Copy, source: TmaSource, column_blocks: ColumnBlocks, parts: int, columns: int
 ) -> TensorMap:
-    """Return the map of the boxes that ``copy`` moves, ``parts`` of them along the rows."""
     if isinstance(source, Im2col):
         rows = column_blocks.rows // parts
-        return im2col_map(copy.src, source, rows, column_blocks.columns, column_blocks.span)
-    extents = [*source.extents, column_blocks.columns]
+        return im2col_map(copy.src, source, rows, columns, column_blocks.span)
+    extents = [*source.extents, columns]
     if parts > 1 and source.rows is not None:
         extents[source.rows] //= parts
     return tiled_map(copy.src, source.shape, extents, column_blocks.span)
@@ -188,7 +205,7 @@ def load_boxes(
     copy: Copy,
     source: TmaSource,
     column_blocks: ColumnBlocks,
-    tensor: TensorMap,
+    maps: Sequence[TensorMap],
     barrier: Buffer,
     analyzer: Any,
     group: Sharers | None = None,
@@ -199,9 +216,9 @@ def load_boxes(
 ) -> Stmt:
     """Return the copies that one thread issues to fill the tile; ``barrier`` counts the bytes.
 
-    ``group``: each of its CTAs copies a chunk of the rows for all (multicast). ``eviction``: L2's
-    eviction priority of what it reads. ``parts``: boxes that the rows are, those of all CTAs.
-    ``own``: the instruction names the CTA's own memory.
+    ``maps``: that of each column block. ``group``: each of its CTAs copies a chunk of the rows for
+    all (multicast). ``eviction``: L2's eviction priority of what it reads. ``parts``: boxes that
+    the rows are, those of all CTAs. ``own``: the instruction names the CTA's own memory.
     """
     ctas, rank = (1, i32(0)) if group is None else (group.size, group.rank)
     masks = [] if group is None else [group.mask]
@@ -230,7 +247,7 @@ def load_boxes(
         coordinates = [coordinate(index) for index in (*outer, last)]
         target = T.address_of(tirx.BufferLoad(column_blocks.stored, [column_block, row, 0]))
         full = T.address_of(tirx.BufferLoad(barrier, [0]))
-        there = T.address_of(tensor.var)
+        there = T.address_of(maps[column_block].var)
         call = T.ptx[name](target, there, *reversed(coordinates), full, *offsets, *masks, *policy)
         return tirx.Evaluate(call)
 

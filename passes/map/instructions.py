@@ -304,8 +304,7 @@ def _issued(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     issued = issue(fill)
     if issued.multicast:
         scope.shared.append(plan.op)
-    if issued.tensor is not None:
-        scope.maps.append(issued.tensor)
+    scope.maps.extend(issued.maps)
     return issued.stmt
 
 

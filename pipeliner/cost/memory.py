@@ -196,7 +196,7 @@ def l2_us(work: Work, machine: Machine) -> float:
     grid, rate = work.grid, machine.l2_bytes_per_second
     if not rate or grid.ctas is None or grid.trip is None:
         return 0.0
-    return grid.ctas * grid.trip * work.shared.slot_bytes / rate * 1e6
+    return grid.ctas * grid.trip * work.traffic.arriving_bytes / rate * 1e6
 
 
 def tensor_map_us(work: Work, machine: Machine) -> float:

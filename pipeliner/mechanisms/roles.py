@@ -35,7 +35,7 @@ from ..plan import (
     RolePlan,
 )
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from .layouts import boxed_bytes
+from .layouts import shared_bytes
 from .ping_pong import ping_pong_obstacle, why_cooperative
 from .table import moved_by
 
@@ -195,7 +195,7 @@ def _all_pairs(
     by_tma = _by_tma(copies)
     infos = {op.op: op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
     infos |= {op.op: op for op in info.before}
-    boxed = {plan.op: boxed_bytes(infos[plan.op], plan) for plan in copies if plan.op in by_tma}
+    arriving = {plan.op: shared_bytes(infos[plan.op]) for plan in copies if plan.op in by_tma}
 
     def released(pair: MbarrierPair) -> MbarrierPair:
         ctas = len(released_to(pair, copies, cluster))
@@ -203,7 +203,7 @@ def _all_pairs(
 
     return (
         *(
-            _pair_before(copy, boxed[copy.op], arrivals)
+            _pair_before(copy, arriving[copy.op], arrivals)
             for copy in info.before
             if copy.op in by_tma
         ),
@@ -212,7 +212,7 @@ def _all_pairs(
             for found, plan in zip(info.loops, loops)
             if plan.pipelined
             for pair in _mbarrier_pairs(
-                found, plan, boxed, arrivals, several, by_warp, late, alone=cluster > 1
+                found, plan, arriving, arrivals, several, by_warp, late, alone=cluster > 1
             )
         ),
     )
@@ -257,7 +257,7 @@ def _pair_before(copy: CopyInfo, nbytes: int, arrivals: int) -> MbarrierPair:
 def _mbarrier_pairs(
     loop: LoopInfo,
     plan: LoopPlan,
-    boxed: Mapping[str, int],
+    arriving: Mapping[str, int],
     arrivals: int,
     several: bool,
     by_warp: bool,
@@ -267,13 +267,13 @@ def _mbarrier_pairs(
 ) -> list[MbarrierPair]:
     """A full/empty mbarrier pair for each depth among the rings: slots of one depth share it.
 
-    ``boxed``: bytes of each copy of a producer. ``by_warp``: each warp releases slots, not each
+    ``arriving``: bytes of each copy of a producer. ``by_warp``: each warp releases slots, not each
     warpgroup. ``late``: what reads them is in flight when the step ends. ``alone``: slots of each
     depth are released for themselves. In a cluster a deeper ring's copies say nothing of the steps
     in which others fill the shallower one.
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
-    moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in boxed]
+    moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in arriving]
     release = _released_at(loop)
     lanes = {release[name] for name in _read_by_lanes(loop) if name in release}
     groups: dict[tuple[int, int], list[CopyInfo]] = {}
@@ -293,7 +293,7 @@ def _mbarrier_pairs(
                 empty=EMPTY + name if first else "",
                 rings=tuple(dict.fromkeys(op.dst for op in own)),
                 depth=depth,
-                bytes=sum(boxed[op.op] for op in own),
+                bytes=sum(arriving[op.op] for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
                 arrivals=each if first else 0,

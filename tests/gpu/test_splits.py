@@ -38,6 +38,8 @@ CONV = conv2d(2, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("bias", "residual", "rel
         (CONV, ConvTile(64, 64, 32, stationary=True)),
         (CONV, ConvTile(64, 64, 32, stationary=True, persistent=3)),
         (ConvWeightGrad(conv2d(4, 14, 14, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 32, splits=8)),
+        # Pixels of 16 of 64 channels that a column block has room for.
+        (ConvWeightGrad(conv2d(4, 14, 14, 80, 128, 3, 3, pad=1)), ConvTile(128, 80, 64, splits=2)),
         (conv2d(4, 12, 12, 64, 64, 1, 1, layout="NCHW"), ConvTile(64, 64, 32, by_image=True)),
     ],
     ids=str,

@@ -11,7 +11,17 @@ from pipeliner.errors import PlanError
 from pipeliner.instructions import wgmma
 from pipeliner.kernel.compiled import Kernel
 from pipeliner.machine import H100
-from pipeliner.schedules import Attention, Gemm, GemmTile, default_tile, schedule_gemm
+from pipeliner.schedules import (
+    Attention,
+    ConvTile,
+    ConvWeightGrad,
+    Gemm,
+    GemmTile,
+    conv2d,
+    default_tile,
+    schedule_conv,
+    schedule_gemm,
+)
 from pipeliner.schedules.scheduled import scheduled
 from pipeliner.verification.verdict import verify_workload
 
@@ -25,7 +35,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **asked: object) -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("gemm", "tile", "boxes", "nbytes"),
+    ("gemm", "tile", "boxes", "room"),
     [
         (Gemm(192, 320, 192, layout="TN"), GemmTile(128, 160, 64), 3, 128 + 192),
         (Gemm(200, 312, 200, layout="TN"), GemmTile(168, 64, 64), 1, 192 + 64),  # A and B swapped
@@ -36,11 +46,13 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **asked: object) -> Kernel:
     ],
     ids=str,
 )
-def test_boxes_fill_whole_blocks(gemm: Gemm, tile: GemmTile, boxes: int, nbytes: int) -> None:
+def test_boxes_bring_the_tile_alone(gemm: Gemm, tile: GemmTile, boxes: int, room: int) -> None:
+    """Into blocks with ``room`` for more columns, 64 steps of K of two bytes each."""
     kernel = kernel_of(gemm, tile)
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
-    (pair,) = kernel.plan.mbarriers
-    assert pair.bytes == nbytes * 128  # 64 steps of K of two bytes each
+    (pair,), (loop,) = kernel.plan.mbarriers, kernel.plan.loops
+    assert pair.bytes == (tile.m + tile.n) * 128
+    assert sum(ring.slot_bytes for ring in loop.rings) == room * 128
     reasons = " ".join(str(copy.reason) for copy in kernel.plan.copies)
     assert boxes == 1 or f"{boxes} boxes" in reasons
     verdict = verify_workload(kernel, gemm, **modes_of(gemm))
@@ -48,7 +60,7 @@ def test_boxes_fill_whole_blocks(gemm: Gemm, tile: GemmTile, boxes: int, nbytes:
 
 
 def test_what_lies_beside_the_tile_may_be_another_one_s() -> None:
-    """Boxes of the first tile reach into columns of the second, of which they read nothing."""
+    """Boxes of the first tile end inside a block, those of the second begin with one."""
     kernel = kernel_of(Gemm(64, 320, 256, layout="NN"), GemmTile(64, 160, 64), depth=3)
     assert_right_and_proved(kernel, Gemm(64, 320, 256, layout="NN"))
 
@@ -104,4 +116,17 @@ def test_drawn_extents(
     gemm = Gemm(8 * rows + 40, 8 * columns + 24, 64 * steps, layout=layout, dtype=dtype)
     kernel = kernel_of(gemm, GemmTile(m, n, 64))
     verdict = verify_workload(kernel, gemm, **modes_of(gemm))
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("channels", [80, 48])
+def test_pixels_bring_the_channels_of_the_tile_alone(channels: int) -> None:
+    """A gradient of weights has K outermost on both sides; TMA gathers its pixels."""
+    spec = ConvWeightGrad(conv2d(2, 14, 14, channels, 64, 3, 3, pad=1))
+    tile = ConvTile(64, channels, 64)
+    kernel = pipeliner.build(schedule_conv(spec, tile), "h100", prove=False)
+    assert [copy.view for copy in kernel.plan.copies] == ["flattened", "im2col"]
+    (pair,) = kernel.plan.mbarriers
+    assert pair.bytes == (64 + channels) * 64 * 2
+    verdict = verify_workload(kernel, spec, **modes_of(spec))
     assert verdict.ok, verdict

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 from ...instructions.dtypes import LINE_BYTES, element_bytes
 from ...machine import WARP, Machine
 from ...machine.constant import constant, counted, fitted, measured
 from ...mechanisms.copies import of_pixels
-from ...mechanisms.layouts import boxed_bytes, shared_bytes
+from ...mechanisms.layouts import shared_bytes
 from ...mechanisms.table import moved_by
 from ...mechanisms.tma import lines_of_row, requests_of_row, sectors_of_row
 from ...plan import CopyPlan
@@ -203,9 +204,9 @@ def of_copy(
     """
     moved, by = shared_bytes(copy), moved_by(plan)
     if by.by_producer:
-        moved = boxed_bytes(copy, plan)
         own = moved // plan.multicast
-        rows = own / min(LINE_BYTES, moved / copy.elements * copy.shape[-1])
+        boxes = math.ceil(copy.shape[-1] * element_bytes(copy.dtype) / LINE_BYTES)
+        rows = boxes * copy.elements // copy.shape[-1] / plan.multicast
         gathered = IM2COL_LINE_CYCLES if plan.view in PIXEL_VIEWS else 0.0
         crowded = asking.sharing / CROWDED_ROWS_PER_CYCLE if _share_lines(copy) else 0.0
         hot = requests_of_row(copy) * (asking.at_once / HOT_LINE_CTAS) ** 2

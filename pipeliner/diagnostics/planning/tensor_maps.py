@@ -54,10 +54,6 @@ SENTENCES: Final = {
     # What is not modelled
     "tensor_map.driver_dtype": "cannot emulate a tensor map of the driver's data type {dtype}",
     "tensor_map.interleave": "cannot emulate an interleaved tensor map: mode {mode}",
-    "tensor_map.narrow": (
-        "cannot emulate a tensor map whose {nbytes} inner bytes are fewer than its swizzle of "
-        "{swizzle}: the layout in shared memory is not specified"
-    ),
     # Copies
     "tensor_map.coordinates": (
         "cannot copy by a tensor map of rank {rank}: got {coordinates:count coordinate}"

@@ -125,8 +125,6 @@ def _check(tmap: Im2colMap) -> None:
     inner = tmap.channels * tmap.itemsize
     if inner % ALIGNMENT or (tmap.swizzle and inner > tmap.swizzle):
         raise EmulatorError("tensor_map.pixel", nbytes=inner, swizzle=tmap.swizzle)
-    if inner < tmap.swizzle:
-        raise EmulatorError("tensor_map.narrow", nbytes=inner, swizzle=tmap.swizzle)
 
 
 @lru_cache(maxsize=4096)
