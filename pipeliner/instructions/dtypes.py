@@ -27,14 +27,15 @@ LINE_BYTES: Final = constant(
     date="2026-11-21",
 )
 
-SWIZZLE_ROWS: Final = constant(
-    "SWIZZLE_ROWS",
-    8,
+BOX_ROWS: Final = constant(
+    "BOX_ROWS",
+    4,
     "rows",
-    "rows after which a swizzle repeats",
-    formula="rows of a part of a tile % SWIZZLE_ROWS = 0",
-    source=documented("PTX ISA, tensor swizzle modes"),
-    date="2026-11-28",
+    "rows of the narrowest swizzle, 32 bytes, in the 128 bytes that a box begins at in shared "
+    "memory; which row of a swizzle's eight that is, is by its address",
+    formula="rows of a part of a tile % BOX_ROWS = 0",
+    source=documented("PTX ISA, cp.async.bulk.tensor, tensor swizzle modes"),
+    date="2026-11-30",
 )
 
 SECTOR_BYTES: Final = constant(

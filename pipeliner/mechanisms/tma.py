@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..diagnostics import Reason, Value, Why
-from ..instructions.dtypes import LINE_BYTES, SECTOR_BYTES, SWIZZLE_ROWS, element_bytes
+from ..instructions.dtypes import BOX_ROWS, LINE_BYTES, SECTOR_BYTES, element_bytes
 from ..instructions.wgmma_shapes import SPANS, covering_span
 from ..machine import Machine
 from ..machine.constant import constant, documented, fitted
@@ -241,17 +241,17 @@ def _box_obstacle(copy: CopyInfo, unit: int) -> Reason | None:
 
 
 def row_boxes(rows: int) -> int:
-    """How many boxes of equal rows, whole patterns of a swizzle, rows of a matrix are; 0: none."""
+    """How many boxes of equal rows, in whole fours, rows of a matrix are; 0: none."""
     count = math.ceil(rows / MAX_BOX)
-    return count if count == 1 or rows % (count * SWIZZLE_ROWS) == 0 else 0
+    return count if count == 1 or rows % (count * BOX_ROWS) == 0 else 0
 
 
 def are_chunks(rows: int, ctas: int) -> bool:
     """Whether rows of a tile are chunks that so many CTAs of a cluster copy for each other.
 
-    A chunk is whole patterns of a swizzle, and boxes of equal rows.
+    A chunk is boxes of equal rows, in whole fours: it may begin in the middle of a swizzle.
     """
-    return rows % (SWIZZLE_ROWS * ctas) == 0 and row_boxes(rows // ctas) > 0
+    return rows % (BOX_ROWS * ctas) == 0 and row_boxes(rows // ctas) > 0
 
 
 def is_off_sectors(copy: CopyInfo) -> bool:

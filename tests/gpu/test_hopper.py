@@ -120,6 +120,10 @@ def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
         (Gemm(1008, 1136, 456, layout="TN"), GemmTile(128, 176, 64), {"cluster": 4}),
         (Gemm(1000, 560, 264, layout="NN"), GemmTile(256, 112, 64, persistent=5), {}),
         (Gemm(300, 200, 2000, layout="NN"), GemmTile(64, 136, 64, splits=4), {}),
+        # What a CTA copies for its cluster begins in the middle of a swizzle.
+        (Gemm(416, 1024, 520), GemmTile(208, 128, 64, raster_group=1), {"cluster": 4}),
+        (Gemm(500, 640, 264, dtype="bf16"), GemmTile(72, 64, 64, raster_group=1), {"cluster": 2}),
+        (Gemm(500, 504, 200), GemmTile(120, 128, 64, raster_group=1), {"cluster": 2}),
         # More rows of a tile than a box has: two warpgroups side by side multiply its columns.
         (Gemm(1100, 500, 328), GemmTile(288, 128, 64), {}),
         (Gemm(500, 1200, 392, dtype="bfloat16"), GemmTile(128, 384, 64, persistent=7), {}),

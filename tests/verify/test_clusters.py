@@ -56,6 +56,25 @@ def test_rows_and_columns_of_a_cluster_share_their_tiles(gemm: Gemm, ctas: int |
     assert verdict.ok, verdict
 
 
+@pytest.mark.parametrize(
+    ("gemm", "tile", "shared"),
+    [
+        (Gemm(104, 512, 128), GemmTile(104, 128, 64, raster_group=1), (2, 1)),
+        (Gemm(208, 256, 128), GemmTile(208, 64, 64, raster_group=1), (4, 1)),
+        (Gemm(72, 256, 136, dtype="bfloat16"), GemmTile(72, 64, 64, raster_group=1), (2, 1)),
+    ],
+    ids=str,
+)
+def test_what_a_cta_copies_for_others_may_begin_inside_a_swizzle(
+    gemm: Gemm, tile: GemmTile, shared: tuple[int, int]
+) -> None:
+    """Which row of a swizzle is which, TMA tells by the address in shared memory."""
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100", cluster=4, prove=False)
+    assert tuple(copy.multicast for copy in kernel.plan.copies) == shared
+    assert tile.m // shared[0] % 8 == 4
+    assert_right_and_proved(kernel, gemm)
+
+
 def test_it_is_proved_for_every_number_of_tiles_and_steps() -> None:
     (found,) = prove(kernel_of(Gemm(512, 256, 192), persistent=8, depth=2).lowered).kernels
     assert found.ok, found.statement

@@ -81,7 +81,7 @@ SENTENCES: Final = {
     "cluster.dynamic_grid": "the grid along x is known at run time only",
     "cluster.trip": "loop '{loop}' has {trip} iterations, not the same for all of them",
     "cluster.nothing_shared": (
-        "no tile is the same for neighbours and has rows for each of them to copy, whole eights in "
+        "no tile is the same for neighbours and has rows for each of them to copy, whole fours in "
         "boxes alike"
     ),
 }
