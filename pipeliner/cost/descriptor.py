@@ -113,8 +113,9 @@ class Traffic:
     """Bytes a cycle that reach one SM from L2, or from memory where nothing is read again."""
     read_bytes: int = 0
     """Bytes of global memory that all CTAs together read, each counted once (compulsory)."""
-    arriving_bytes: int = 0
-    """Bytes that copies bring to a CTA's shared memory in an iteration."""
+    asked_bytes: int = 0
+    """Bytes that a CTA's copies to shared memory ask for in an iteration: its own part of what the
+    CTAs of its cluster share."""
     memory_us: float = 0.0
     """Microseconds in which memory moves the compulsory traffic; 0: it is not known."""
     stationary_bytes: int = 0

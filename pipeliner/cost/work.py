@@ -194,7 +194,9 @@ def _traffic(
     return Traffic(
         rate=rate,
         read_bytes=sum(read.values()),
-        arriving_bytes=sum(shared_bytes(op) for op, _ in copied if op.dst_scope != "local"),
+        asked_bytes=sum(
+            shared_bytes(op) // plan.multicast for op, plan in copied if op.dst_scope != "local"
+        ),
         memory_us=compulsory_us(sum(read.values()) + more, stored, machine, sum(passing.values())),
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),

@@ -217,9 +217,9 @@ class Machine:
         default=0.0,
         metadata=_of(
             "bytes/s",
-            "what all SMs together get from L2 of tiles that neighbours share; 0: it is not known, "
-            "and each SM's own rate is the only bound",
-            "us >= bytes that all CTAs copy / l2_bytes_per_second",
+            "what all SMs together get from L2 of tiles that neighbours share, once what a cluster "
+            "shares; 0: it is not known, and each SM's own rate is the only bound",
+            "us >= bytes that all CTAs ask for / l2_bytes_per_second",
             documented("no bound but that of each SM"),
         ),
     )
