@@ -17,6 +17,7 @@ from pipeliner.cost.memory import (
     DIRTY_LINES,
     SPLIT_READ_COST,
     compulsory_us,
+    l2_us,
     memory_us,
 )
 from pipeliner.cost.work import _splits
@@ -63,6 +64,33 @@ def read_us(info):
     """Microseconds in which memory moves what a kernel by wgmma and TMA reads and writes."""
     request = Request(instruction="wgmma", mechanism="tma")
     return map_kernel(info, H200, request).loops[0].work.traffic.memory_us
+
+
+def boxed_work(gemm, tile, **asked):
+    """A loop by wgmma and TMA to the model."""
+    request = Request(instruction="wgmma", mechanism="tma", **asked)
+    return map_kernel(kernel_info(gemm, tile), H200, request).loops[0].work
+
+
+@pytest.mark.parametrize(("cluster", "grid"), [(1, (1, 1)), (2, (1, 2)), (4, (2, 2)), (8, (2, 4))])
+def test_l2_delivers_once_what_a_cluster_shares(cluster, grid):
+    """Rows of A to all CTAs of a row of the cluster, of B to those of a column."""
+    rows, columns = grid
+    gemm = Gemm(1280, 1344, 4096)
+    tile = GemmTile(128, 112, 64, raster_group=rows, grid_multiple=grid)
+    asked = 120 * 4096 * 2 * (128 // columns + 112 // rows)  # 10 x 12 tiles
+    us = asked / H200.l2_bytes_per_second * 1e6
+    assert l2_us(boxed_work(gemm, tile, cluster=cluster), H200) == pytest.approx(us)
+
+
+@pytest.mark.parametrize("columns", [16, 80, 112, 176])
+def test_columns_with_k_outermost_count_as_they_are(columns):
+    """A column block that they do not fill brings no more."""
+    gemm = Gemm(1280, 10 * columns, 4096, layout="NN")
+    used = [boxed_work(gemm, GemmTile(128, n, 64)).usage for n in (64, columns)]
+    arrived = [usage.global_bytes for usage in used]
+    assert arrived == [(128 + n) * 128 for n in (64, columns)]
+    assert (used[1].l2 < used[0].l2) == (columns < 64)
 
 
 def elementwise(outputs, bytes_):

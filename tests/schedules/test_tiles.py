@@ -229,7 +229,7 @@ def comparable(info):
         (Gemm(512, 256, 64), GemmTile(128, 64, 64, raster_group=2)),  # two rows, two columns
         (Gemm(512, 256, 64), GemmTile(128, 64, 64, raster_group=2, persistent=8)),
         (Gemm(512, 192, 64), GemmTile(128, 64, 64, raster_group=2)),  # three columns
-        (Gemm(512, 256, 64), GemmTile(128, 24, 64, raster_group=2)),  # no 16 rows of B
+        (Gemm(512, 256, 64), GemmTile(128, 24, 64, raster_group=2)),  # B: fours for two, no four
         (Gemm(768, 256, 64), GemmTile(128, 64, 64, raster_group=6)),
         (Gemm(500, 300, 64), GemmTile(64, 64, 64, raster_group=4, grid_multiple=(4, 2))),
         (Gemm(60, 300, 64), GemmTile(64, 64, 64, grid_multiple=(1, 8))),
@@ -244,3 +244,15 @@ def test_the_closed_form_knows_what_clusters_share(gemm, tile):
         return {op.op: op.multicast for op in info.loops[0].ops if isinstance(op, CopyInfo)}
 
     assert sharing(kernel.info) == sharing(kernel_info(gemm, tile))
+
+
+@pytest.mark.parametrize(
+    "gemm", [Gemm(48, 2800, 3384, layout="TN"), Gemm(4272, 32, 2912, layout="NN")], ids=str
+)
+def test_few_columns_with_k_outermost_are_boxes(gemm):
+    """A box is worth its requests from a sector a row on: 16 columns."""
+    tile = default_tile(gemm, H200)
+    assert 16 <= min(tile.m, tile.n) < 64
+    plan = choose(kernel_info(gemm, tile), H200, Request())
+    assert [copy.mechanism for copy in plan.copies] == ["tma", "tma"]
+    assert plan.matmuls[0].instruction.startswith("wgmma")
