@@ -247,25 +247,44 @@ def in_clusters(what: Contraction, tile: _Tile, machine: Machine) -> Iterator[_T
     read less of L2.
     """
     m, n, _ = typical(what)
-    down, across = grid_of(m, n, tile)
-    waves = math.ceil(down * across / machine.sms)
+    waves = math.ceil(math.prod(grid_of(m, n, tile)) / machine.sms)
     if waves > MOST_WAVES:
         return
     for size in SHARED_BY:
-        made = [
-            replace(tile, raster_group=rows, grid_multiple=(rows, size // rows))
-            for rows in (1, 2, 4, 8)
-            if size % rows == 0 and rows < 2 * down and size // rows < 2 * across
-        ]
         fit = [
             one
-            for one in made
-            if _cuts_boxes(what, one)
-            and math.ceil(math.prod(grid_of(m, n, one)) / machine.sms_of(size)) <= waves
+            for one in _clustered(what, tile, size)
+            if math.ceil(math.prod(grid_of(m, n, one)) / machine.sms_of(size)) <= waves
         ]
         if fit:
             yield min(fit, key=_read)
             return
+
+
+def in_asked_clusters(what: Contraction, tile: _Tile, machine: Machine, size: int) -> _Tile:
+    """``tile`` in a grid of whole clusters of ``size`` CTAs, of the fewest tiles, that read least.
+
+    ``tile`` itself where its own grid is more than a few waves, or where no boxes can be cut.
+    """
+    if what.m[1] is None or what.n[1] is None:
+        return tile
+    m, n, _ = typical(what)
+    if math.ceil(math.prod(grid_of(m, n, tile)) / machine.sms) > MOST_WAVES:
+        return tile
+    fit = _clustered(what, tile, size)
+    return min(fit, key=lambda one: (math.prod(grid_of(m, n, one)), _read(one)), default=tile)
+
+
+def _clustered(what: Contraction, tile: _Tile, size: int) -> list[_Tile]:
+    """``tile`` in each grid of whole clusters whose boxes can be cut, no cluster without a tile."""
+    m, n, _ = typical(what)
+    down, across = grid_of(m, n, tile)
+    made = [
+        replace(tile, raster_group=rows, grid_multiple=(rows, size // rows))
+        for rows in (1, 2, 4, 8)
+        if size % rows == 0 and rows < 2 * down and size // rows < 2 * across
+    ]
+    return [one for one in made if _cuts_boxes(what, one)]
 
 
 def _read(tile: GemmTile) -> float:

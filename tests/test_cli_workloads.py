@@ -152,6 +152,19 @@ def test_what_hopper_has_can_be_asked_for(capsys):
     told(err, "store.no_producer")
 
 
+@pytest.mark.parametrize(
+    ("cluster", "shared"), [(1, [1, 1]), (2, [2, 1]), (4, [4, 1]), (8, [8, 1])], ids=str
+)
+def test_tiles_are_put_in_the_clusters_that_are_asked_for(capsys, cluster, shared):
+    """A grid of three by forty tiles: in the default order no neighbours have rows in common."""
+    small = ("gemm", "--m", "380", "--n", "5040", "--k", "704", "--target", "h200")
+    asked = ("--tile", "128x128x64", "--cluster", str(cluster))
+    code, out, err = run(capsys, "plan", *small, *asked, "--json")
+    assert code == 0, err
+    plan = KernelPlan.from_json(out)
+    assert ([copy.multicast for copy in plan.copies], plan.cluster) == (shared, cluster)
+
+
 def test_a_convolution_says_whether_warpgroups_multiply_it(capsys):
     asked = ("conv2d", "--n", "32", "--h", "56", "--w", "56", "--r", "3", "--s", "3", "--pad", "1")
     asked = (*asked, "--target", "h100", "--json")

@@ -214,17 +214,23 @@ def tile_of(
     """The tile of one of our workloads, and why; what is None is chosen for the machine.
 
     ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
+    Where clusters are asked for, a few waves of tiles are a grid of whole ones.
     """
     from ...kernel.chosen_tile import chosen_tile
     from ...machine import machine_for
     from ...schedules import AttentionTile, GemmTile, GroupedGemm, RowGemm, RowTile
+    from ...schedules.tile_space import contraction_of, in_asked_clusters
 
     made: ChosenTile
     if tile is None:
         chosen = chosen_tile(spec, target, request, splits)
         made, why = chosen.tile, chosen.why
     else:
-        made, why = _given_tile(spec, machine_for(target), tile, splits), ""
+        machine = machine_for(target)
+        made, why = _given_tile(spec, machine, tile, splits), ""
+        size = request.cluster
+        if isinstance(made, GemmTile) and not ctas and isinstance(size, int) and size > 1:
+            made = in_asked_clusters(contraction_of(spec, made), made, machine, size)
     if ctas is None:
         return made, why
     if isinstance(made, RowTile) and isinstance(spec, (RowGemm, GroupedGemm)):
