@@ -191,8 +191,8 @@ def swizzle_span(layout: str) -> int:
     return next((span for span in SPANS if layout == f"swizzle-{span}B"), 0)
 
 
-def boxed_bytes(copy: CopyInfo, plan: CopyPlan) -> int:
-    """Bytes of the tile with what lies in its column blocks beside it, which boxes fill as well."""
+def stored_bytes(copy: CopyInfo, plan: CopyPlan) -> int:
+    """Bytes of the tile's column blocks, with the room that the last of a row has to spare."""
     row, span = copy.shape[-1] * element_bytes(copy.dtype), swizzle_span(plan.layout)
     return shared_bytes(copy) // row * (-(-row // span) * span if span else row)
 
@@ -217,5 +217,5 @@ def laid_out(loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine) -> L
 def _extra_bytes(copy: CopyInfo, plan: CopyPlan, machine: Machine) -> int:
     widened = copy.dtype == "bfloat16" and machine.capability < BF16_CAPABILITY
     padding = CHUNK * (copy.elements // copy.shape[-1]) if plan.layout == PADDED else 0
-    padding += boxed_bytes(copy, plan) - shared_bytes(copy)
+    padding += stored_bytes(copy, plan) - shared_bytes(copy)
     return shared_bytes(copy) * widened + padding * (1 + widened)

@@ -134,7 +134,7 @@ MAX_EXTENT: Final = constant(
 def tma_obstacle(copy: CopyInfo, machine: Machine, *, spare: bool = False) -> Why | None:
     """The requirement of TMA that ``copy`` misses, with its numbers; None: none.
 
-    ``spare``: the last box of a row may bring what lies beside the tile.
+    ``spare``: the last column block of a row may have room for more than the tile has.
     """
     if not machine.has_tma:
         return Reason("box.machine", machine=machine.name, arch=machine.arch)
