@@ -313,6 +313,8 @@ def box_reasons(copy: CopyInfo, *, spare: bool = False) -> tuple[Reason, ...]:
         count *= max(1, row_boxes(copy.shape[0]))
     if count > 1:
         boxes = Reason("box.blocks", boxes=count, nbytes=span)
+    if row > span and row % span:
+        boxes = Reason("box.narrower", boxes=count, nbytes=span, last=row % span)
     filled = (Reason("mechanism.zero_filled"),) if copy.masked else ()
     view = _VIEWS.get(copy.view)
     return boxes, *filled, *((Reason(view),) if view else ())

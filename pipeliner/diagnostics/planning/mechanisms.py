@@ -82,6 +82,10 @@ SENTENCES: Final = {
     # Boxes of the tensor memory accelerator
     "box.one": "a box by one thread, past the registers",
     "box.blocks": "{boxes} boxes of {nbytes} bytes a row by one thread, past the registers",
+    "box.narrower": (
+        "{boxes} boxes of {nbytes} bytes a row, the last of each row of {last}, by one thread, "
+        "past the registers"
+    ),
     "box.flattened": "its rows lie one behind the other; no other thread computes where",
     "box.window": "its pixels are boxes in all their dimensions; no other thread computes where",
     "box.im2col": "its pixels are gathered in im2col mode; no other thread computes where",
