@@ -124,8 +124,12 @@ def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
         (Gemm(416, 1024, 520), GemmTile(208, 128, 64, raster_group=1), {"cluster": 4}),
         (Gemm(500, 640, 264, dtype="bf16"), GemmTile(72, 64, 64, raster_group=1), {"cluster": 2}),
         (Gemm(500, 504, 200), GemmTile(120, 128, 64, raster_group=1), {"cluster": 2}),
+        (Gemm(500, 504, 200), GemmTile(120, 128, 32, raster_group=1), {"cluster": 2}),
+        (Gemm(500, 504, 208), GemmTile(120, 128, 16, raster_group=1), {"cluster": 2}),
         # More rows of a tile than a box has: two warpgroups side by side multiply its columns.
         (Gemm(1100, 500, 328), GemmTile(288, 128, 64), {}),
+        (Gemm(1100, 500, 328), GemmTile(264, 128, 64), {}),
+        (Gemm(256, 1060, 328), GemmTile(64, 528, 64, raster_group=2), {"cluster": 2}),
         (Gemm(500, 1200, 392, dtype="bfloat16"), GemmTile(128, 384, 64, persistent=7), {}),
     ],
     ids=str,
@@ -218,6 +222,10 @@ run(Gemm(16, 256, 512, weights="int8"), GemmTile(16, 64, 128))
 run(Gemm(200, 136, 400, dtype="e4m3", layout="TT"), GemmTile(64, 64, 128), accumulate="promoted")
 run(Gemm(200, 136, 168, dtype="tf32", layout="NN"), GemmTile(128, 64, 32, persistent=2))
 run(Gemm(576, 128, 320), GemmTile(64, 64, 64, persistent=2), consumers="ping-pong")
+run(Gemm(200, 264, 168, layout="TN"), GemmTile(64, 176, 64), cluster=2)
+run(Gemm(200, 152, 168, layout="NN"), GemmTile(64, 72, 64))
+run(Gemm(416, 256, 136), GemmTile(208, 64, 64, raster_group=1), cluster=4)
+run(Gemm(264, 128, 136), GemmTile(264, 64, 64))
 """
 
 
