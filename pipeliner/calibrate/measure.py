@@ -134,7 +134,7 @@ def _took(torch: Any, kernel: Any, run: ProbeRun, flush: Any) -> Took:
     arguments = (*_inputs(torch, run), out, *_sink(torch, run))
     cycles: list[float] = []
     us: list[float] = []
-    before = flush.zero_ if run.cold else lambda: None
+    before = flush.zero_ if run.cold else None
     for _ in range(REPEATS + 1):
         us += timed(torch, [lambda: kernel(*arguments)], before)
         cycles.append(float(out.double().max()))

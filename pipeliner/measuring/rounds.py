@@ -29,6 +29,14 @@ that reads 34 MB and writes little, attention of one query, takes 17.9 us so and
 reads (H200, 2026-11-23); a copy of a GiB is as fast either way.
 """
 
+LAUNCH_PHASES: Final = 4
+"""Of launches in a row, of any kernels, one takes 0.7 to 1 us longer (H200, 2026-11-30).
+
+So a kernel of 5 us that is always as many launches behind the one before may always be the slow
+one, or never. Fewer launches than these, as many as are drawn, go before each timed run: it is so
+for all alike.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
@@ -40,8 +48,7 @@ class Rounds:
     the one before it. ``hot``: so many more rounds, behind the others, of calls back to back.
     ``primed``: each runs once more, untimed, before the L2 cache is overwritten, so that it finds
     the SMs as where few kernels alternate. 11 workloads of about 50 kernels took 0 to 9 % less so
-    on an H200, and two attentions of 6 us the same again within 1.4 and 0.6 % (5.5 and 4.1 %
-    without); products of 5 us still within 9 %, in steps of 0.7 us whose cause is not known.
+    on an H200.
     """
 
     most: int = ROUNDS
@@ -90,36 +97,51 @@ def race(
 
 
 def flushing(torch: Any, kind: str) -> Callable[[], object]:
-    """What takes the place of all that the L2 cache holds; ``kind``: of ``FLUSHES``."""
+    """What takes the place of all that the L2 cache holds; ``kind``: of ``FLUSHES``.
+
+    A few small launches go first, as many as are drawn: why, says ``LAUNCH_PHASES``.
+    """
     memory = torch.empty(FLUSH_BYTES // 4, dtype=torch.float32, device="cuda")
+    small = torch.empty(1, dtype=torch.float32, device="cuda")
+    drawn = random.Random(0)
 
-    def read() -> None:
+    def flush() -> None:
+        for _ in range(drawn.randrange(LAUNCH_PHASES)):
+            small.zero_()
         memory.zero_()
-        memory.sum(dim=0, keepdim=True)
+        if kind == READ:
+            memory.sum(dim=0, keepdim=True)
 
-    return memory.zero_ if kind == WRITTEN else read
+    return flush
 
 
 def timed(
     torch: Any,
     calls: Sequence[Callable[[], object]],
-    before: Callable[[], object] = lambda: None,
+    before: Callable[[], object] | None = None,
     *,
     primed: bool = False,
 ) -> list[float]:
     """Microseconds of each call on the GPU, by events around it; ``before`` runs before each.
 
-    ``primed``: and before that the call itself, untimed.
+    It takes long enough that a call is launched meanwhile, and each call is waited for: work that
+    is queued behind a kernel makes it 0.5 to 0.8 us longer, and noisier (H200, 2026-11-30).
+    ``primed``: before that runs the call itself, untimed. 126 kernels of 5 to 20 us, each twice in
+    two races of 20 rounds, have the same medians within 2.0 % (at most 14 %) where nothing is
+    waited for and no launches are drawn, 1.2 % (10 %) with both, 0.9 % (8 %) primed as well.
     """
     events = []
     for call in calls:
         if primed:
             call()
-        before()
+        if before is not None:
+            before()
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         call()
         stop.record()
         events.append((start, stop))
+        if before is not None:
+            torch.cuda.synchronize()
     torch.cuda.synchronize()
     return [start.elapsed_time(stop) * 1e3 for start, stop in events]

@@ -8,6 +8,7 @@ import pytest
 from pipeliner.bench.vendor import fastest
 from pipeliner.bench.vendor.convolutions import cudnn, every_engine
 from pipeliner.errors import WorkloadError
+from pipeliner.measuring import rounds
 from pipeliner.schedules import ConvInputGrad, ConvWeightGrad, conv2d
 from tests.refusals import refused
 
@@ -37,7 +38,7 @@ def test_every_engine_is_tried_at_the_first_call(torch, monkeypatch: pytest.Monk
     monkeypatch.setattr(fake_torch.nn.functional, "conv2d", noted)
     named = ("sm90_fprop", "reorder")
     monkeypatch.setattr(fastest, "kernel_names", lambda torch, call: named)
-    monkeypatch.setattr(fastest, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(rounds, "FLUSH_BYTES", 4)
     monkeypatch.setattr(fastest, "fastest", lambda calls, time: 2)
     conv = CONVS[0]
     x, w = (fake_torch.Tensor(array) for array in conv.inputs())
@@ -54,7 +55,7 @@ def test_a_search_ends_when_its_time_is_up_and_says_so(
     torch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fastest, "kernel_names", lambda torch, call: ("sm90_fprop",))
-    monkeypatch.setattr(fastest, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(rounds, "FLUSH_BYTES", 4)
     monkeypatch.setattr(fastest, "fastest", lambda calls, time: len(calls) - 1)
     clock = iter([0.0, fastest.SECONDS, fastest.SECONDS + 1])
     monkeypatch.setattr(fastest.time, "monotonic", lambda: next(clock))

@@ -16,6 +16,7 @@ from pipeliner.bench.vendor.cublaslt import MOST, CublasLt, HeuristicResult
 from pipeliner.bench.vendor.fastest import Fastest, NamedCall
 from pipeliner.bench.vendor.products import as_gemm, product_of
 from pipeliner.errors import ToolError, WorkloadError
+from pipeliner.measuring import rounds
 from pipeliner.measuring.graphs import KernelNode, names_in
 from pipeliner.schedules import ConvInputGrad, ConvWeightGrad, GatedGemm, Gemm, conv1d, conv2d
 from pipeliner.schedules.workloads import numpy_dtype
@@ -154,7 +155,7 @@ def test_another_way_may_be_the_fastest_back_to_back(timed) -> None:
 
 @pytest.mark.parametrize("wrong", [np.nan, 9.0])
 def test_a_way_with_another_result_is_left_out(torch, monkeypatch, wrong: float) -> None:
-    monkeypatch.setattr(fastest, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(rounds, "FLUSH_BYTES", 4)
     monkeypatch.setattr(fastest, "timed", lambda torch, calls, before: [1.0 for _ in calls])
     monkeypatch.setattr(fastest, "kernel_names", lambda torch, call: ())
     ways = [
@@ -173,7 +174,7 @@ def test_a_way_with_another_result_is_left_out(torch, monkeypatch, wrong: float)
 def test_every_algorithm_runs_on_tensors(torch, monkeypatch: pytest.MonkeyPatch) -> None:
     gemm = Gemm(24, 16, 40)
     library = FakeCublasLt(states=(OK,) * 4, refuses=(0,))
-    monkeypatch.setattr(fastest, "FLUSH_BYTES", 1)
+    monkeypatch.setattr(rounds, "FLUSH_BYTES", 4)
     monkeypatch.setattr(every, "WORKSPACE", 16)
     monkeypatch.setattr(fastest, "timed", lambda torch, calls, before: [len([c()]) for c in calls])
     monkeypatch.setattr(fastest, "kernel_names", lambda torch, call: ())

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeliner.measuring import FLUSH_BYTES, READ, WRITTEN, Rounds, flushing, race
-from pipeliner.measuring.rounds import timed
+from pipeliner.measuring.rounds import LAUNCH_PHASES, timed
 
 
 def raced(rounds, *us):
@@ -69,26 +69,29 @@ def test_nobody_is_timed_at_once() -> None:
 
 
 def test_the_cache_is_left_with_what_was_written_or_read() -> None:
-    done: list[str] = []
+    done: list[tuple[str, int]] = []
 
     class Memory:
+        def __init__(self, count: int, dtype: str, device: str) -> None:
+            self.bytes = count * 4
+
         def zero_(self) -> None:
-            done.append("written")
+            done.append(("written", self.bytes))
 
         def sum(self, dim: int, *, keepdim: bool) -> None:
-            done.append("read")
+            done.append(("read", self.bytes))
 
-    sizes: list[int] = []
-
-    def empty(count: int, dtype: str, device: str) -> Memory:
-        sizes.append(count)
-        return Memory()
-
-    torch = SimpleNamespace(empty=empty, float32="float32")
+    torch = SimpleNamespace(empty=Memory, float32="float32")
     for kind, leaves in ((WRITTEN, ["written"]), (READ, ["written", "read"])):
-        flushing(torch, kind)()
-        assert (sizes.pop() * 4, done) == (FLUSH_BYTES, leaves)
-        done.clear()
+        flush, launches = flushing(torch, kind), list[int]()
+        for _ in range(40):
+            done.clear()
+            flush()
+            *drawn, _ = (size for what, size in done if what == "written")
+            assert done[len(drawn) :] == [(what, FLUSH_BYTES) for what in leaves]
+            assert max(drawn, default=0) < 64
+            launches.append(len(drawn))
+        assert set(launches) == set(range(LAUNCH_PHASES))
 
 
 @pytest.mark.parametrize("primed", [False, True])
@@ -105,9 +108,13 @@ def test_a_kernel_finds_its_code_where_it_ran_just_before(primed: bool) -> None:
         def elapsed_time(self, other: Event) -> float:
             return 0.002
 
-    torch = SimpleNamespace(cuda=SimpleNamespace(Event=Event, synchronize=lambda: None))
+    cuda = SimpleNamespace(Event=Event, synchronize=lambda: did.append("wait"))
+    torch = SimpleNamespace(cuda=cuda)
     calls = [lambda name=name: did.append(name) for name in "ab"]
     assert timed(torch, calls, lambda: did.append("flush"), primed=primed) == [2.0, 2.0]
     ahead = {"a": ["a"], "b": ["b"]} if primed else {"a": [], "b": []}
-    once = [[*ahead[name], "flush", "event", name, "event"] for name in "ab"]
-    assert did == [*once[0], *once[1]]
+    once = [[*ahead[name], "flush", "event", name, "event", "wait"] for name in "ab"]
+    assert did == [*once[0], *once[1], "wait"]
+    did.clear()
+    timed(torch, calls)  # back to back: nothing waits in between
+    assert did == ["event", "a", "event", "event", "b", "event", "wait"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ...diagnostics import Reason, Why
 from ...errors import PipelinerError, ToolError
-from ...measuring import FLUSH_BYTES, Runner, timed
+from ...measuring import WRITTEN, Runner, flushing, timed
 from ...measuring.contenders import ChoosingRunner
 from ...measuring.graphs import captured, kernel_names
 from ...values.failure import why
@@ -99,8 +99,8 @@ class Fastest(ChoosingRunner):
             why_not = failures[0] if failures else Reason("peer.wrong", wrong=wrong)
             raise ToolError("peer.no_algorithm", tried=tried, why=why_not)
         calls = [functools.partial(way.run, *arguments) for way in running]
-        flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-        cold = fastest(calls, lambda some: timed(torch, some, flush.zero_))
+        flush = flushing(torch, WRITTEN)
+        cold = fastest(calls, lambda some: timed(torch, some, flush))
         self._cold_way = running[cold]
         self._said = f"{named(torch, self._cold_way, calls[cold])}, of {len(running)}"
         if self._hot:
