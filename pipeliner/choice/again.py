@@ -36,7 +36,7 @@ from ..plan import (
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo
 from .depth import REGISTER_DEPTH
-from .elementwise import plan_elementwise
+from .elementwise import elementwise_plans
 from .epilogues import check_clamped, is_asynchronous, named
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .planned import check_cluster, predicted_us, summary
@@ -142,7 +142,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
         loops=tuple(loops),
         copies=tuple(copies),
         matmuls=tuple(map(with_in_flight, mapped.matmuls)),
-        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
+        elementwise=elementwise_plans(info, machine),
         stores=mapped.stores,
         roles=roles,
         mbarriers=pairs,

@@ -29,7 +29,7 @@ from ..mechanisms.rates import TMA_RATE, cta_count, memory_rate
 from ..plan.request import Request
 from ..values.elements import element, multiplied_as
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
-from .elementwise import elementwise_us
+from .elementwise import elementwise_kernels, elementwise_us
 
 
 def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
@@ -41,8 +41,11 @@ def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
     by_warpgroup = request.instruction == "wgmma" or any(one.partial_sums for one in info.stores)
     rounds = math.ceil((cta_count(info) or 1) / machine.sms)
     parts = max((store.parts for store in info.stores), default=0)  # a cluster may add them
-    behind = info.elementwise[:-1] if parts else info.elementwise
-    us = sum(elementwise_us(found, machine) for found in behind)
+    others = list(elementwise_kernels(info))
+    us = sum(
+        elementwise_us(found, machine, behind=behind)
+        for found, behind in (others[:-1] if parts else others)
+    )
     for loop in info.loops:
         steps = loop.mean_trip if loop.trip is None else loop.trip
         trip = ASSUMED_TRIP if steps is None else steps * (loop.outer or 1)

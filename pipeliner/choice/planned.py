@@ -27,7 +27,7 @@ from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import KernelInfo, StatementInfo
 from .alone import left_alone, unpipelined
-from .elementwise import elementwise_us, plan_elementwise
+from .elementwise import elementwise_kernels, elementwise_plans, elementwise_us
 from .epilogues import is_asynchronous, named
 from .k_tail import leave_out
 from .loops import check_buffers, plan_loop
@@ -100,7 +100,7 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> PlannedKern
         threads=sum(role.threads for role in roles) or mapped.threads,
         loops=tuple(loops),
         copies=tuple(copies),
-        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
+        elementwise=elementwise_plans(info, machine),
         matmuls=in_flight_by_role(info, matmuls, request)
         if roles
         else tuple(replace(plan, in_flight=in_flight.get(plan.op, 0)) for plan in matmuls),
@@ -156,8 +156,10 @@ def _work_alone(mapped: MappedKernel, one: LoopWork, machine: Machine) -> Work:
 
 def predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
     """Microseconds of all kernels of the function; 0: no loop has a prediction."""
-    behind = sum(elementwise_us(found, machine) for found in info.elementwise)
-    return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
+    beside = sum(
+        elementwise_us(found, machine, behind=behind) for found, behind in elementwise_kernels(info)
+    )
+    return round(sum(loop.us for loop in loops) + beside, 2) if loops else 0.0
 
 
 def _check_any_loop(info: KernelInfo, request: Request) -> None:

@@ -20,7 +20,7 @@ from ..plan import SCALAR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo
 from .alone import unpipelined
-from .elementwise import plan_elementwise
+from .elementwise import elementwise_plans
 from .mapped import DEFAULT_THREADS
 
 SHARED_OUT_THREADS: Final = constant(
@@ -68,7 +68,7 @@ def shared_out(info: KernelInfo, machine: Machine, request: Request) -> KernelPl
         ),
         copies=tuple(_plain_copies(info, machine, request)),
         matmuls=tuple(_scalar(op, threads) for op in _matmuls(info)),
-        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
+        elementwise=elementwise_plans(info, machine),
         launch=plan_launch(info, machine, request),
         smem=SmemPlan(budget=machine.smem_per_cta),
     )

@@ -337,7 +337,8 @@ def _usages(
     for copy, plan in copies_of(loop, copies):
         sharing, at_once = _sharing(info, loop, copy, machine)
         asking = Asking(running, sharing, at_once if together else 0.0)
-        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy), asking)
+        outside, quotients = _outside(info, loop, copy), _quotients(loop, copy)
+        yield of_copy(copy, plan, machine, moved, outside, asking, quotients)
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)
@@ -365,6 +366,19 @@ def _outside(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:
     """Fraction of the rows of a copy's boxes past the operand's end, as a mean over all CTAs."""
     rows, tile = _rows(info, loop, copy), copy.shape[0]
     return 1 - rows / (math.ceil(rows / tile) * tile) if rows else 0.0
+
+
+def _quotients(loop: LoopInfo, copy: CopyInfo) -> int:
+    """Indices of the source that follow by division from one that steps along K.
+
+    Those of a pixel do where K is all pixels, as in the gradient of filters.
+    """
+    steps_over_pixels = copy.view != "tensor" and any(
+        isinstance(op, MatmulInfo)
+        and ((copy.dst == op.a and not op.a_k_major) or (copy.dst == op.b and not op.b_k_major))
+        for op in loop.ops
+    )
+    return len(copy.src_dims) - 1 if steps_over_pixels else 0
 
 
 def _rows(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> int:

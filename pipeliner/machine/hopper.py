@@ -93,25 +93,24 @@ H200: Final = sister(  # the chip of the H100 with other memory
     H100,
     "H200 SXM5",
     "2026-11-27",
-    later={"launch_us": "2026-11-28", "start_us": "2026-11-29"},
+    later={"launch_us": "2026-12-01", "start_us": "2026-12-01"},
     l2_bytes=(60 * 1024 * 1024, measured("what the driver says of an H200")),
     dram_bytes_per_second=(4411e9, measured("`pipeliner calibrate`: of 4800 [H200]")),
     l2_latency=(287, measured("`pipeliner calibrate`")),
     global_latency=(693, measured("`pipeliner calibrate`")),
     launch_us=(
-        1.5,
+        1.3,
         fitted(
-            "3,281 kernels of 226 drawn products, L2 overwritten before each",
-            "first choice 1.038 with 1.5 to 2.1, 1.040 with an H100's 0.9, which splits K too "
-            "often, where few kernels are timed, too: 6x752x14368 takes 14.1 us in 22 parts, 12.1 "
-            "in 8; but 229 of 20 other workloads are predicted 10 % too slow, 5 % with 0.9",
+            "1,896 kernels of 71 drawn workloads, L2 overwritten before each",
+            "first choice 1.035 with 1.1 to 1.3, 1.038 with 1.5; mean error 6.4 % with each",
         ),
     ),
     start_us=(
-        3.1,
+        2.5,
         fitted(
-            "kernels below 30 us of 28 workloads, each of which ran just before: 2.9 to 3.1",
-            "mean error 9.9 %, 11.2 % with 3.5, which was fitted to such that did not",
+            "the same 1,896 kernels, each waited for alone",
+            "mean error 6.4 %, 6.6 with 2.3 or 2.7; where others were queued behind them, which "
+            "takes 0.5 to 0.8 us more, it was 3.1",
         ),
     ),
 )

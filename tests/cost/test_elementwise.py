@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.choice.elementwise import elementwise_us
+from pipeliner.cost.memory import EXPOSED_LATENCIES
 from pipeliner.machine import H100, H200
 from pipeliner.values.facts import ElementwiseInfo
 
@@ -12,10 +13,13 @@ KB = 1024
 
 
 def passing_us(ctas, nbytes, machine):
-    """What is left of a kernel's time without its launch and its two latencies."""
+    """What is left of a kernel's time without its launch and what it waits for, cold or not."""
     info = ElementwiseInfo("store", ctas, elements=512, vector=4, global_bytes=nbytes)
-    fixed = machine.launch_us + machine.cycles_to_us(2 * machine.global_latency)
-    return elementwise_us(info, machine) - fixed
+    cold, behind = (elementwise_us(info, machine, behind=behind) for behind in (False, True))
+    cold -= machine.cycles_to_us(EXPOSED_LATENCIES * machine.global_latency)
+    behind -= machine.cycles_to_us(2 * machine.l2_latency)
+    assert cold == pytest.approx(behind)
+    return behind - machine.launch_us
 
 
 @pytest.mark.parametrize("machine", [H100, H200], ids=lambda machine: machine.name)
@@ -29,7 +33,8 @@ def test_an_sm_gets_no_more_than_l2_gives_it():
     """Eight CTAs that add 64 parts of 512 sums each: the other SMs do not help."""
     alone = passing_us(8, 128 * KB, H100)
     assert alone == pytest.approx(128 * KB / H100.l2_bytes_per_cycle / H100.clock_ghz / 1e3)
-    assert alone == passing_us(1, 128 * KB, H100) > 10 * 8 * 128 * KB / H100.dram_bytes_per_second
+    assert alone == pytest.approx(passing_us(1, 128 * KB, H100))
+    assert alone > 10 * 8 * 128 * KB / H100.dram_bytes_per_second
     assert passing_us(H100.sms + 1, 128 * KB, H100) >= 2 * alone
 
 

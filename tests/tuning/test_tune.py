@@ -130,7 +130,7 @@ def test_it_stops_once_nothing_better_is_left_and_says_why(db, tmp_path, monkeyp
     """Of a space whose first points are far ahead; all trials are made where that is asked."""
     points = known_space(SPEC, machine_for("h100"))
     least = points[0].predicted_us
-    clear = [points[0], *(one for one in points if one.predicted_us > 1.5 * least)][:60]
+    clear = [points[0], *(one for one in points if one.predicted_us > 1.4 * least)][:60]
     monkeypatch.setattr("pipeliner.tuning.subjects.space", lambda *_: clear)
     found, _, _ = search(db, trials=60, fake=Predicted(MadeUpGpu(SPEC)), all_trials=False)
     assert found.stopped is not None

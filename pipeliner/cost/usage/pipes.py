@@ -90,10 +90,11 @@ class Usage:
         most = max(cycles)
         return PIPES[cycles.index(most)], most
 
-    def norm(self, exponent: float, *, tensor: bool = True) -> float:
+    def norm(self, exponent: float, *, tensor: bool = True, issue: float | None = None) -> float:
         """``(sum over the pipes of cycles ^ exponent) ^ (1 / exponent)``: at least ``II``.
 
-        ``tensor``: the tensor cores are among the pipes.
+        ``tensor``: the tensor cores are among the pipes. ``issue``: cycles of the schedulers, where
+        they take longer than four that share all instructions.
         """
         total = (
             (self.tensor**exponent if tensor else 0.0)
@@ -101,7 +102,7 @@ class Usage:
             + self.sfu**exponent
             + self.lsu**exponent
             + self.l2**exponent
-            + self.issue**exponent
+            + (self.issue if issue is None else issue) ** exponent
         )
         return float(total ** (1.0 / exponent))
 

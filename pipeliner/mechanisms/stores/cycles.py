@@ -44,34 +44,21 @@ UNALIGNED_STORE_CYCLES: Final = constant(
     date="2026-11-29",
 )
 
-ODD_ROW_CYCLES: Final = constant(
-    "ODD_ROW_CYCLES",
-    2.7,
-    "cycles",
-    "the same of rows that are staged and then written by neighbouring threads, an element each",
-    formula="uncoalesced = m * n / 32 * ODD_ROW_CYCLES, coalesced, an odd number of elements",
-    source=fitted(
-        "H200, 24 kernels of 4 products of odd rows and 23 of 4 others, over what is predicted "
-        "without",
-        "2.5 to 3 with and without A and B swapped, 6 % mean error; nothing with pairs or more",
-    ),
-    date="2026-11-29",
-)
-
 SPLIT_SECTOR_CYCLES: Final = constant(
     "SPLIT_SECTOR_CYCLES",
     5,
     "cycles",
     "what a line's worth of results takes an SM more where rows begin inside sectors: their ends "
     "share sectors, which L2 gets piecemeal",
-    formula="split = m * n * element_bytes / LINE_BYTES * SPLIT_SECTOR_CYCLES, rows of whole "
-    "vectors of 16 bytes, but not of SECTOR_BYTES",
+    formula="split = m * n * element_bytes / LINE_BYTES * SPLIT_SECTOR_CYCLES, rows not of whole "
+    "sectors, of vectors of 16 bytes or staged",
     source=fitted(
         "H200, 1,996 kernels of 105 workloads, 65 of them drawn",
         "mean error 5.7 %, 6.0 with 3, 6.6 without, 5.8 with 8. 1088x11272x384 by 136x192 takes "
         "25.3 us, 1088x11280x384, whose rows are of whole sectors, 22.0; 18 of 1232x776x64 by "
         "112x128 20.5, of 1232x784x64 15.3; by TMA, staged and from registers alike, and memory "
-        "moves as much",
+        "moves as much. 47 kernels of 1372x3770x168, whose staged rows begin inside 16 bytes, "
+        "are 8 % too fast, 18 % without",
     ),
     date="2026-11-30",
 )
@@ -94,17 +81,13 @@ def uncoalesced_cycles(
 
     With A and B swapped the rows of the result lie in the columns of the instruction: a lane's two
     elements belong to different rows, and each is a store of its own. Otherwise a lane stores
-    vectors as wide as all rows begin at. What is staged is written by neighbours, one by one where
-    rows are an odd number of elements. Boxes of TMA, and parts that stay in a cluster, cost nothing
-    of this.
+    vectors as wide as all rows begin at. What is staged and written by neighbours, boxes of TMA
+    and parts that stay in a cluster cost nothing of this.
     """
     cycles = 0.0
     for found, plan in zip(info.stores, stores, strict=True):
-        if is_by_tma(plan) or is_in_cluster(plan):
-            continue
-        if not is_staged(plan):
-            cycles += uncoalesced(found, info, matmuls)
-        cycles += _unaligned(found, plan, info, matmuls)
+        if not (is_by_tma(plan) or is_in_cluster(plan) or is_staged(plan)):
+            cycles += uncoalesced(found, info, matmuls) + _unaligned(found, info, matmuls)
     return cycles
 
 
@@ -113,16 +96,21 @@ def split_sector_cycles(
 ) -> float:
     """Cycles of a tile whose rows begin inside sectors.
 
-    ``SPLIT_SECTOR_CYCLES`` for each line, whatever stores it. Of rows that begin inside a vector of
-    16 bytes, ``uncoalesced_cycles`` has this in what it counts.
+    ``SPLIT_SECTOR_CYCLES`` for each line, whatever stores it. Of rows that begin inside 16 bytes
+    and are stored from registers, ``uncoalesced_cycles`` has this in what it counts.
     """
     return SPLIT_SECTOR_CYCLES * sum(
         op.m * op.n * element_bytes(found.dtype) / LINE_BYTES
         for found, plan in zip(info.stores, stores, strict=True)
-        if not is_in_cluster(plan)
-        and _pitch(found) * element_bytes(found.dtype) % SECTOR_BYTES == VECTOR_BYTES
+        if not is_in_cluster(plan) and _splits_sectors(found, plan)
         for op, _ in stored(found, info, matmuls)
     )
+
+
+def _splits_sectors(store: StoreInfo, plan: StorePlan) -> bool:
+    """Whether rows are written whose ends share sectors, in vectors or by neighbouring threads."""
+    inside = _pitch(store) * element_bytes(store.dtype) % SECTOR_BYTES
+    return inside == VECTOR_BYTES or (inside > 0 and is_staged(plan))
 
 
 def _pitch(store: StoreInfo) -> int:
@@ -130,22 +118,17 @@ def _pitch(store: StoreInfo) -> int:
     return (store.by_rows and next(iter(store.dst_strides[-2:-1]), None)) or 0
 
 
-def _unaligned(
-    store: StoreInfo, plan: StorePlan, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]
-) -> float:
+def _unaligned(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
     """Cycles of a tile of rows that begin inside 16 bytes: ``m * n / 32`` times those of a warp."""
     pitch, widest = _pitch(store), VECTOR_BYTES // element_bytes(store.dtype)
     if not pitch:
         return 0.0
     vector = math.gcd(pitch, widest)
-    if is_staged(plan):
-        each = ODD_ROW_CYCLES if vector == 1 else 0.0
-    else:
-        each = UNALIGNED_STORE_CYCLES / vector if vector < widest else 0.0
+    each = UNALIGNED_STORE_CYCLES / vector if vector < widest else 0.0
     return sum(
         op.m * op.n / WARP * each
         for op, found in stored(store, info, matmuls)
-        if is_staged(plan) or not found.swap_ab  # from registers those are one by one anyway
+        if not found.swap_ab  # those are one by one anyway
     )
 
 
