@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ..cost.memory import LOADED_LATENCY_US
+from ..cost.memory import LOADED_LATENCY_US, enough_in_flight
 from ..diagnostics import Reason
-from ..machine import Machine
 from ..machine.constant import constant, derived, measured
 from ..values.facts import CopyInfo, LoopInfo
 from .depth import TOLERANCE, DepthAxis, DepthChoice, depth_reasons, no_fit
@@ -39,27 +38,6 @@ LEAST_TMA_DEPTH: Final = constant(
     date="2026-11-22",
 )
 
-ENOUGH_IN_FLIGHT_US: Final = constant(
-    "ENOUGH_IN_FLIGHT_US",
-    2.45,
-    "us",
-    "time in which memory delivers the bytes in flight, each counted once, beyond which a deeper "
-    "ring is not compared",
-    formula="depth <= ENOUGH_IN_FLIGHT_US * bandwidth / bytes that all CTAs read a step",
-    source=measured(
-        "H100, 7.4 MB: 256x256x65536 with split-K 16 35.6, 35.1 and 40.6 us with 5, 7 and 9 MB; "
-        "128x8192x8192 58.3, 56.4 and 57.8 with 5, 7 and 8",
-        "H200, 10.8 MB: 56x14192x5000 by 64x192 46.8, 43.0, 46.1 and 49.9 us with 7, 9, 11 and 13 "
-        "MB; 20x6360x7600 by 24x64, 128 along K, 34.8, 32.3, 32.6 and 32.2 with 7, 8, 10 and 11",
-    ),
-    date="2026-11-29",
-)
-
-
-def enough_in_flight(machine: Machine) -> float:
-    """Bytes in flight from memory beyond which more of them gain nothing."""
-    return ENOUGH_IN_FLIGHT_US * 1e-6 * machine.dram_bytes_per_second
-
 
 def choose_produced_depth(loop: LoopInfo, axis: DepthAxis) -> DepthChoice | Reason:
     """The depth of rings that a producer warp fills by TMA; a reason where not even 1 fits.
@@ -73,7 +51,7 @@ def choose_produced_depth(loop: LoopInfo, axis: DepthAxis) -> DepthChoice | Reas
     read = _read_in_step(loop, axis)
     wanted = LOADED_LATENCY_US * 1e-6 * axis.machine.dram_bytes_per_second
     together = math.ceil(wanted / read) if read else 0
-    in_flight = enough_in_flight(axis.machine)
+    in_flight = enough_in_flight(axis.machine, scattered=axis.work.traffic.is_scattered)
     enough = max(LEAST_TMA_DEPTH, int(in_flight / read)) if read else len(fitting)
     most = min(max(TMA_DEPTH, together), axis.most, enough)
     best = fitting[:most][-1]

@@ -8,6 +8,11 @@
     memory     = hypot(compulsory, waited) + waves * EXPOSED_LATENCIES * global_latency
 
 with ``moved = read + written`` and ``first = min(moved - PASSING_SHARE * evict_first, l2_bytes)``.
+
+Where most bytes are of operands with K outermost, of whose rows a tile has a piece, no more than
+enough in flight counts: each step reads other rows, and what is further ahead finds none of memory
+open.
+
 L2 keeps no more than ``DIRTY_LINES`` of its lines dirty, so that a line that is written has
 another written back, and one that is read where it takes a dirty one's place. CTAs of a wave that
 have an SM each end before those of the next begin. What they do behind their last step, no memory
@@ -91,6 +96,39 @@ EXPOSED_LATENCIES: Final = constant(
     date="2026-11-30",
 )
 
+
+ENOUGH_IN_FLIGHT_US: Final = constant(
+    "ENOUGH_IN_FLIGHT_US",
+    2.45,
+    "us",
+    "time in which memory delivers the bytes in flight, each counted once, beyond which a deeper "
+    "ring is not compared",
+    formula="depth <= ENOUGH_IN_FLIGHT_US * bandwidth / bytes that all CTAs read a step",
+    source=measured(
+        "H100, 7.4 MB: 256x256x65536 with split-K 16 35.6, 35.1 and 40.6 us with 5, 7 and 9 MB; "
+        "128x8192x8192 58.3, 56.4 and 57.8 with 5, 7 and 8",
+        "H200, 10.8 MB: 56x14192x5000 by 64x192 46.8, 43.0, 46.1 and 49.9 us with 7, 9, 11 and 13 "
+        "MB; 20x6360x7600 by 24x64, 128 along K, 34.8, 32.3, 32.6 and 32.2 with 7, 8, 10 and 11",
+    ),
+    date="2026-11-29",
+)
+
+ENOUGH_SCATTERED_US: Final = constant(
+    "ENOUGH_SCATTERED_US",
+    2 * LOADED_LATENCY_US,
+    "us",
+    "the same of operands with K outermost, of whose rows a tile has a piece: nor do more of them "
+    "in flight gain anything",
+    formula="as ENOUGH_IN_FLIGHT_US; iterations in flight <= ENOUGH_SCATTERED_US * bandwidth / "
+    "bytes of one",
+    source=measured(
+        "H200, 8.8 MB: 9x4768x10592 by 16x64 31.6 and 33.6 us with 7 and 11.5 MB, 30.9, 32.7, "
+        "35.1 and 36.0 with 11, 12.5, 14 and 15.6 in clusters; 7x13424x12560 by 8x64 99.4, 100.6, "
+        "102.6 and 104.0 with 12, 15, 24 and 29",
+        "with K innermost 2x2352x12792 takes 23.3, 23.0 and 23.7 with 7, 9 and 13",
+    ),
+    date="2026-12-01",
+)
 
 CLUSTER_US: Final = constant(
     "CLUSTER_US",
@@ -181,9 +219,23 @@ def memory_us(
     if grid.ctas is None or grid.trip is None or work.loads.register_staged:
         return compulsory + EXPOSED_LATENCIES * latency
     loaded = latency + loading(work, machine, us) / (machine.clock_ghz * 1e3)
-    waited = loaded * grid.ctas * grid.trip / (running * min(at_most, _in_flight(work, depth)))
+    beside = running * min(at_most, _in_flight(work, depth))
+    if work.traffic.is_scattered:
+        once = work.traffic.read_bytes / (grid.ctas * grid.trip)  # of an iteration, shared or not
+        enough = max(running, enough_in_flight(machine, scattered=True) / once)
+        beside = min(beside, enough)
+    waited = loaded * grid.ctas * grid.trip / beside
     waves = math.ceil(grid.ctas / running) if running <= machine.sms else 1
     return math.hypot(compulsory, waited) + waves * EXPOSED_LATENCIES * latency
+
+
+def enough_in_flight(machine: Machine, *, scattered: bool = False) -> float:
+    """Bytes in flight from memory beyond which more of them gain nothing.
+
+    ``scattered``: mostly pieces of rows, of operands with K outermost.
+    """
+    us = ENOUGH_SCATTERED_US if scattered else ENOUGH_IN_FLIGHT_US
+    return us * 1e-6 * machine.dram_bytes_per_second
 
 
 def l2_us(work: Work, machine: Machine) -> float:

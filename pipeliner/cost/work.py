@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ..instructions.dtypes import element_bytes
@@ -194,6 +194,7 @@ def _traffic(
     return Traffic(
         rate=rate,
         read_bytes=sum(read.values()),
+        scattered=_scattered(loop, read, cut) / max(1, sum(read.values())),
         asked_bytes=sum(
             shared_bytes(op) // plan.multicast for op, plan in copied if op.dst_scope != "local"
         ),
@@ -202,6 +203,20 @@ def _traffic(
         l1_lines=sum(lines(op, plan) for op, plan in copied),
         implicit_gemm=is_implicit_gemm(loop, copies),
     )
+
+
+def _scattered(loop: LoopInfo, read: Mapping[str, int], cut: Mapping[str, int]) -> int:
+    """Bytes of operands with K outermost, of those that tiles have pieces of the rows of."""
+    outer = {name for op in loop.ops if isinstance(op, MatmulInfo) for name in _k_outermost(op)}
+    sources = {op.src for op in loop.ops if isinstance(op, CopyInfo) and op.dst in outer}
+    return sum(read[name] for name in sources if name in cut)
+
+
+def _k_outermost(op: MatmulInfo) -> Iterator[str]:
+    if not op.a_k_major:
+        yield op.a
+    if not op.b_k_major:
+        yield op.b
 
 
 def _whole_rows(copy: CopyInfo) -> bool:
@@ -374,9 +389,7 @@ def _quotients(loop: LoopInfo, copy: CopyInfo) -> int:
     Those of a pixel do where K is all pixels, as in the gradient of filters.
     """
     steps_over_pixels = copy.view != "tensor" and any(
-        isinstance(op, MatmulInfo)
-        and ((copy.dst == op.a and not op.a_k_major) or (copy.dst == op.b and not op.b_k_major))
-        for op in loop.ops
+        isinstance(op, MatmulInfo) and copy.dst in _k_outermost(op) for op in loop.ops
     )
     return len(copy.src_dims) - 1 if steps_over_pixels else 0
 

@@ -33,6 +33,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "DIRTY_LINES": 0.0,
     "PASSING_SHARE": 0.0,
     "ENOUGH_IN_FLIGHT_US": 1e6,
+    "ENOUGH_SCATTERED_US": 1e6,
     "EXPOSED_LATENCIES": 0,
     "FETCH_BYTES_PER_CYCLE": math.inf,
     "HANDSHAKE_CYCLES": 0,

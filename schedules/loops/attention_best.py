@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ...choice.depth_produced import LEAST_TMA_DEPTH, enough_in_flight
+from ...choice.depth_produced import LEAST_TMA_DEPTH
+from ...cost.memory import enough_in_flight
 from ...diagnostics import Reason, all_of
 from ...instructions.dtypes import element_bytes
 from ...machine import Machine

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipeliner.choice.depth import MAX_DEPTH
-from pipeliner.choice.depth_produced import TMA_DEPTH, enough_in_flight
+from pipeliner.choice.depth_produced import TMA_DEPTH
+from pipeliner.cost.memory import enough_in_flight
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.machine import A100, H100
