@@ -78,7 +78,6 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "PING_PONG_ACCUMULATORS": "what is compared by default",
     "PING_PONG_FP8_COLUMNS": "what is compared by default",
     "PING_PONG_FP8_STEP": "what is compared by default",
-    "PING_PONG_STEPS": "what is compared by default",
     "REGISTER_DEPTH": "which code is made",
     "ROOF_RESIDUAL": "the interval of a predicted time, not the time",
     "SHORT_BOX_BYTES": "which tiles are compared",

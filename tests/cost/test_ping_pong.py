@@ -112,7 +112,6 @@ def test_what_it_needs(
             Request(),
             Reason("ping_pong.accumulators", registers=128, least=160),
         ),
-        (persistent(128, 192, trip=7), Request(), Reason("ping_pong.steps", steps=7, least=8)),
         (gathered(128, 192), Request(), Reason("ping_pong.pixels", view="im2col")),
         (gathered(128, 192, "window"), Request(), Reason("ping_pong.pixels", view="window")),
         (gathered(128, 192, "flattened"), Request(), Reason("ping_pong.pixels", view="flattened")),

@@ -81,7 +81,6 @@ SENTENCES: Final = {
         "the kernel is not one loop over tiles, each of which runs {loops:quoted} once"
     ),
     "ping_pong.pixels": "both groups would wait for the next tile's pixels ({view})",
-    "ping_pong.steps": "a tile has {steps:count step}, ping-pong gains from {least} on",
     "ping_pong.accumulators": (
         "a thread of a group has {registers} accumulators, ping-pong gains from {least} on"
     ),
