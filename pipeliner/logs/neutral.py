@@ -44,6 +44,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
     "LOAD_CYCLES": 1,
     "LONE_WARP_CYCLES": 0,
     "MBARRIER_CYCLES": 0,
+    "MULTICAST_US": 0.0,
     "OVERLAP_NORM": _MAXIMUM,
     "PING_PONG_POWER": 1.0,
     "PIPE_NORM": _MAXIMUM,
