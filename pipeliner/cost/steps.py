@@ -134,15 +134,14 @@ OVERLAP_DEPTH: Final = constant(
 
 MBARRIER_CYCLES: Final = constant(
     "MBARRIER_CYCLES",
-    160,
+    120,
     "cycles",
     "what it takes a warp to find that a tile has landed, before it reads fragments of it",
     formula="shared = busy + bubble - hidden + MBARRIER_CYCLES, mma.sync behind a producer warp",
     source=fitted(
         "H200, 3,372 kernels of 101 drawn workloads",
-        "first choice 1.037 with 160 and 220, 1.038 with 120, 1.039 with 75, rank correlation .65 "
-        "and .63; 96 of them below 20 us, by mma.sync behind a producer warp, are 3 % too fast, 6 "
-        "with 75",
+        "first choice 1.038 with 120, 1.037 with 160 and 220, 1.039 with 75; 96 of them below 20 "
+        "us, by mma.sync behind a producer warp, are 4 % too fast, 6 with 75, 3 with 160",
     ),
     date="2026-12-01",
 )

@@ -38,7 +38,7 @@ def filtered(gpu: str) -> Kernel:
 
 @every_gpu
 def test_the_model_takes_tma_and_mma_and_says_what_is_not_used(gpu: str) -> None:
-    big = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 128, 32))
+    big = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 64, 64))
     plan = pipeliner.plan_of(pipeliner.pipeline(big, gpu))
     assert plan.matmuls[0].instruction == "mma.m16n8k16.f16.f32"
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
@@ -53,7 +53,7 @@ def test_the_model_takes_tma_and_mma_and_says_what_is_not_used(gpu: str) -> None
 
 @every_gpu
 def test_the_next_best_is_cp_async(gpu: str) -> None:
-    func = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 128, 32))
+    func = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(128, 64, 64))
     asked = pipeliner.plan_of(pipeliner.pipeline(func, gpu, mechanism="cp_async"))
     assert not asked.roles
     times = the("choice.times", pipeliner.plan_of(pipeliner.pipeline(func, gpu)).reasons)
