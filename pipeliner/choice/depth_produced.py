@@ -51,7 +51,7 @@ def choose_produced_depth(loop: LoopInfo, axis: DepthAxis) -> DepthChoice | Reas
     read = _read_in_step(loop, axis)
     wanted = LOADED_LATENCY_US * 1e-6 * axis.machine.dram_bytes_per_second
     together = math.ceil(wanted / read) if read else 0
-    in_flight = enough_in_flight(axis.machine, scattered=axis.work.traffic.is_scattered)
+    in_flight = enough_in_flight(axis.machine, scattered=axis.work.traffic.scattered)
     enough = max(LEAST_TMA_DEPTH, int(in_flight / read)) if read else len(fitting)
     most = min(max(TMA_DEPTH, together), axis.most, enough)
     best = fitting[:most][-1]

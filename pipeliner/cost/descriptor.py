@@ -113,8 +113,8 @@ class Traffic:
     """Bytes a cycle that reach one SM from L2, or from memory where nothing is read again."""
     read_bytes: int = 0
     """Bytes of global memory that all CTAs together read, each counted once (compulsory)."""
-    scattered: float = 0.0
-    """Share of them of operands with K outermost, of whose rows a tile has a piece."""
+    scattered: bool = False
+    """Most of them are of operands with K outermost, of whose rows a tile has a piece."""
     asked_bytes: int = 0
     """Bytes that a CTA's copies to shared memory ask for in an iteration: its own part of what the
     CTAs of its cluster share."""
@@ -127,11 +127,6 @@ class Traffic:
     implicit_gemm: bool = False
     """TMA gathers operand A of an implicit GEMM: each tile begins with pixels that no tile before
     it has read."""
-
-    @property
-    def is_scattered(self) -> bool:
-        """Whether most bytes are pieces of rows."""
-        return 2 * self.scattered > 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ def memory_us(
         return compulsory + EXPOSED_LATENCIES * latency
     loaded = latency + loading(work, machine, us) / (machine.clock_ghz * 1e3)
     beside = running * min(at_most, _in_flight(work, depth))
-    if work.traffic.is_scattered:
+    if work.traffic.scattered:
         once = work.traffic.read_bytes / (grid.ctas * grid.trip)  # of an iteration, shared or not
         enough = max(running, enough_in_flight(machine, scattered=True) / once)
         beside = min(beside, enough)

@@ -194,7 +194,7 @@ def _traffic(
     return Traffic(
         rate=rate,
         read_bytes=sum(read.values()),
-        scattered=_scattered(loop, read, cut) / max(1, sum(read.values())),
+        scattered=2 * _scattered(loop, read, cut) > sum(read.values()),
         asked_bytes=sum(
             shared_bytes(op) // plan.multicast for op, plan in copied if op.dst_scope != "local"
         ),
