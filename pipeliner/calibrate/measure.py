@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..diagnostics import Why
 from ..kernel.compiled import Kernel, compile_kernel
 from ..machine import Machine, MeasuredValue
-from ..measuring import FLUSH_BYTES, Builder, Recipe, Say, timed
+from ..measuring import WRITTEN, Builder, Recipe, Say, flushing, timed
 from ..measuring.lab import Batch, Lab, Make, Study
 from ..values.failure import why
 from . import kernels
@@ -100,7 +100,7 @@ class _Probing(Study[_Asked, Builder]):
 
     def __init__(self, torch: Any, batches: Sequence[_Asked], found: Calibration, say: Say) -> None:
         self._torch, self.batches, self._found, self._say = torch, iter(batches), found, say
-        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self._flush = flushing(torch, WRITTEN)
 
     def measure(self, batch: _Asked, measurer: Builder) -> Mapping[str, MeasuredValue] | Why:
         """What a probe measured, or why it could not."""
@@ -134,7 +134,7 @@ def _took(torch: Any, kernel: Any, run: ProbeRun, flush: Any) -> Took:
     arguments = (*_inputs(torch, run), out, *_sink(torch, run))
     cycles: list[float] = []
     us: list[float] = []
-    before = flush.zero_ if run.cold else None
+    before = flush if run.cold else None
     for _ in range(REPEATS + 1):
         us += timed(torch, [lambda: kernel(*arguments)], before)
         cycles.append(float(out.double().max()))
