@@ -149,7 +149,7 @@ def busy_and_bubble(work: Work, machine: Machine, resident: int) -> tuple[float,
 
     ``resident``: CTAs of an SM at once.
     """
-    busy = work.usage.norm(PIPE_NORM, issue=_issue_cycles(work, machine, resident))
+    busy = work.usage.norm(PIPE_NORM, issue=issue_cycles(work, machine, resident))
     if work.wgmma.chained:
         busy = max(busy, _chain_cycles(work, resident))
     if not work.loads.synchronised:
@@ -163,7 +163,7 @@ def busy_and_bubble(work: Work, machine: Machine, resident: int) -> tuple[float,
     return busy, bubble
 
 
-def _issue_cycles(work: Work, machine: Machine, resident: int) -> float:
+def issue_cycles(work: Work, machine: Machine, resident: int) -> float:
     """Cycles in which the schedulers issue a step's instructions, however few warps they have.
 
         issue * max(1, fp32_latency * PARTITIONS / warps of the SM)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from ..diagnostics import Reason
 from ..machine import Machine
 from ..machine.constant import chosen, constant, measured
-from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble
+from .busy import OVERLAP_NORM, busy_and_bubble, hidden_bubble, issue_cycles
 from .descriptor import Depth, Work, least, most
 from .l1 import in_flight_in_l1
 from .memory import cluster_us, l2_us, loading, memory_us, tensor_map_us
@@ -100,6 +100,8 @@ class Prediction(NamedTuple):
     """Steps whose wgmma may still be in flight when the next step starts."""
     spent: TimeSpent
     """What takes the microseconds."""
+    issue: float
+    """In which the warps of an SM issue an iteration of one CTA, however few they are."""
 
     @property
     def ii(self) -> float:
@@ -108,8 +110,8 @@ class Prediction(NamedTuple):
 
     @property
     def limiter(self) -> str:
-        """The busiest pipe, in words."""
-        return PIPE_WORDS[self.work.usage.busiest()[0]]
+        """What is busiest, in words: a pipe, or the schedulers where they have few warps."""
+        return PIPE_WORDS["issue" if self.issue > self.ii else self.work.usage.busiest()[0]]
 
     @property
     def bound(self) -> str:
@@ -125,7 +127,7 @@ class Prediction(NamedTuple):
             return "memory"
         if spent.sms > alike * (spent.sms - spent.power):
             return "power"
-        if self.depth < self.law and self.step > alike * self.ii:
+        if self.depth < self.law and self.step > alike * max(self.ii, self.issue):
             return "the latency of loads"
         return self.limiter
 
@@ -239,6 +241,7 @@ def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Pr
         work,
         in_flight,
         TimeSpent(start, sms_us, steps, sms_us - unlimited, memory, l2, arithmetic),
+        issue_cycles(work, machine, resident),
     )
 
 

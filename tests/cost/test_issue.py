@@ -8,6 +8,7 @@ import pytest
 
 from pipeliner.choice.mapped import map_kernel
 from pipeliner.cost.busy import busy_and_bubble
+from pipeliner.cost.predict import predict
 from pipeliner.cost.usage import PIPE_NORM
 from pipeliner.cost.usage.copies import QUOTIENT_INSTRUCTIONS
 from pipeliner.machine import H200
@@ -65,3 +66,16 @@ def test_producers_and_multiply_adds_have_no_such_chains() -> None:
         )
         assert few == many
         assert few[0] >= one.usage.norm(PIPE_NORM)
+
+
+def test_a_plan_says_that_few_warps_issue_too_slowly() -> None:
+    """One warp that finds 18 pixels a step: neither shared memory nor L2 is in its way."""
+    one = work(ConvWeightGrad(LAYER), ConvTile(16, 56, 64))
+    few, many = (
+        predict(replace(one, threads=replace(one.threads, count=count)), H200, 8)
+        for count in (32, 512)
+    )
+    assert few is not None
+    assert many is not None
+    assert few.issue == pytest.approx(16 * many.issue)
+    assert (few.limiter, many.limiter) == ("instruction issue", "shared memory")
