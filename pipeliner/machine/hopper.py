@@ -102,7 +102,8 @@ H200: Final = sister(  # the chip of the H100 with other memory
         1.3,
         fitted(
             "1,896 kernels of 71 drawn workloads, L2 overwritten before each",
-            "first choice 1.035 with 1.1 to 1.3, 1.038 with 1.5; mean error 6.4 % with each",
+            "first choice 1.035 with 1.1 and 1.2, 1.036 with 1.3, 1.039 with 1.5; mean error 6.4 "
+            "to 6.5 %",
         ),
     ),
     start_us=(

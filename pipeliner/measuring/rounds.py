@@ -124,8 +124,9 @@ def timed(
 ) -> list[float]:
     """Microseconds of each call on the GPU, by events around it; ``before`` runs before each.
 
-    It takes long enough that a call is launched meanwhile, and each call is waited for: work that
-    is queued behind a kernel makes it 0.5 to 0.8 us longer, and noisier (H200, 2026-11-30).
+    Meanwhile the call is launched, so that one whose host takes longer than it is timed with its
+    host. Each is waited for: work that is queued behind a kernel makes it 0.5 to 0.8 us longer, and
+    noisier (H200, 2026-11-30).
     ``primed``: before that runs the call itself, untimed. 126 kernels of 5 to 20 us, each twice in
     two races of 20 rounds, have the same medians within 2.0 % (at most 14 %) where nothing is
     waited for and no launches are drawn, 1.2 % (10 %) with both, 0.9 % (8 %) primed as well.
