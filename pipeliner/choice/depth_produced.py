@@ -62,6 +62,9 @@ def choose_produced_depth(loop: LoopInfo, axis: DepthAxis) -> DepthChoice | Reas
         if deeper.us < best.us * (1 - TOLERANCE):
             best, why = deeper, Reason("depth.memory", depth=deeper.depth)
     reasons = (*depth_reasons(best, axis, max(most, best.depth)), why)
+    if best.depth == enough < fitting[-1].depth:
+        mb = {"enough_mb": in_flight / 1e6, "step_mb": read / 1e6}
+        reasons = (*reasons, Reason("depth.enough", **mb))
     return DepthChoice(best.depth, best, reasons)
 
 

@@ -11,10 +11,12 @@ from pipeliner.choice.depth_produced import TMA_DEPTH
 from pipeliner.cost.memory import enough_in_flight
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, TargetError
-from pipeliner.machine import A100, H100
+from pipeliner.machine import A100, H100, H200
 from pipeliner.mechanisms.tma import tma_obstacle
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
+from pipeliner.schedules import Gemm, GemmTile
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.space.ranking import choose
 from tests.refusals import refused, says, the
 
@@ -168,6 +170,20 @@ def test_a_ring_is_as_deep_as_memory_wants_it_and_as_fits_where_tiles_do_not_fol
     # A step of all CTAs reads a part of A and B, 64 MiB each, once, however many wait for it.
     assert depths[1] == max(3, int(enough_in_flight(H100) * loop.trip / (2 << 26))) < MAX_DEPTH
     assert says("depth.memory", plans[0].loops[0].reasons)
+    assert [says("depth.enough", plan.loops[0].reasons) for plan in plans] == [False, True]
+
+
+def test_where_k_is_outermost_less_in_flight_is_enough() -> None:
+    """Measured on an H200: 16x64 of 9x4768x10592 takes 30.9 us with 7 slots, 36.0 with 10."""
+    depths = {}
+    for layout in ("NN", "NT"):
+        spec = Gemm(9, 4768, 10592, dtype="bfloat16", layout=layout)
+        plan = choose(kernel_info(spec, GemmTile(16, 64, 128)), H200, Request())
+        depths[layout] = plan.mbarriers[0].depth
+        said = the("depth.enough", plan.loops[0].reasons)
+        wanted = enough_in_flight(H200, scattered=layout == "NN") / 1e6
+        assert said["enough_mb"] == pytest.approx(wanted)
+    assert depths["NN"] == 7 < depths["NT"]
 
 
 def test_a_few_ctas_do_not_load_memory():

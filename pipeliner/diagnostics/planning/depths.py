@@ -63,6 +63,10 @@ SENTENCES: Final = {
         "CTAs read the same steps, memory has no more in flight than those of one ring"
     ),
     "depth.memory": ("{depth:count slot}: more bytes in flight, for memory to deliver at its rate"),
+    "depth.enough": (
+        "more are not compared: {enough_mb:.1f} MB in flight are enough for memory, and all CTAs "
+        "read {step_mb:.1f} a step"
+    ),
     "depth.left_alone": (
         "left alone, its copies would pass through registers: {us:.1f} us, {ring_us:.1f} us with "
         "a ring"
